@@ -63,18 +63,19 @@ typedef enum ShardEntityAction
 	SHARD_ENTITY_DO_UNLOAD,	  /* hand it the stop message; then ..._ON_UNLOADED, ..._ON_STOPPED */
 	SHARD_ENTITY_DO_BACK_OFF, /* set a timer; then SHARD_ENTITY_ON_DUE */
 	SHARD_ENTITY_DO_REPORT,	  /* to the log and shard_health() */
-	SHARD_ENTITY_DO_FORGET	  /* drop it; a message that waits begins anew with ..._ON_MESSAGE */
+	SHARD_ENTITY_DO_FORGET /* drop it; a message that waits starts it again with ..._ON_MESSAGE */
 } ShardEntityAction;
 
 extern const ShardMachine shard_entity_machine;
 
 /*
  * One step of the life of an entity whose type has remember_entities or not. False: the step is
- * illegal, and next and action are not set; a bug of the caller, who keeps the state as it was.
+ * illegal, and next and action are not set; that is a bug of the caller, and the caller keeps the
+ * state as it was.
  *
  * The table is that of a type that remembers. Without, whatever is to be stored counts as stored at
  * once and nothing is remembered: remembering_start is active, remembering_stop and
- * remembered_not_created are none, and who ended unasked is gone.
+ * remembered_not_created are none, and an entity that ended unasked is gone.
  */
 extern bool shard_entity_step(ShardEntityState state, ShardEntityEvent event, bool remembers,
 							  ShardEntityState *next, ShardEntityAction *action);
