@@ -33,10 +33,9 @@ typedef enum ShardActionKind
 	SHARD_ACTION_LEASE,			/* until: leased shards may run up to then, monotonic time */
 	SHARD_ACTION_WHO_AT, /* node, uuid: ask at the registered address (I3). Node 0: at text, token:
 								 * of the question, uuid: of the join that the node there has begun (I17) */
-	SHARD_ACTION_COMMAND_DONE, /* token, flag, text, result: what became of an operator's
-								 * command, durably. Of one that changes the map, done means decided
-								 * (G6). Not done and unknown 1: nobody knows whether it was carried out.
-								 * n_entries, entry: of PLAN */
+	SHARD_ACTION_COMMAND_DONE, /* token, flag, text, result: what became of an operator's command, durably. Of a command that
+								* changes the map, done means decided (G6). Not done and unknown 1: whether it was carried out
+								* cannot be found out. n_entries, entry: of PLAN */
 	SHARD_ACTION_LOG /* level, text; about: if a peer can have it said as often as it likes: as what, of
 					  * node, by messages of kind to */
 } ShardActionKind;
@@ -44,14 +43,14 @@ typedef enum ShardActionKind
 /* What a decision was about; stored as its name. */
 typedef enum ShardDecision
 {
-	SHARD_DECISION_MOVE_BEGUN = 1, /* M1 is decided; text: by whom or what */
+	SHARD_DECISION_MOVE_BEGUN = 1, /* M1 is decided; text: what or which operator began it */
 	SHARD_DECISION_MOVED,		   /* M5 is decided */
 	SHARD_DECISION_MOVE_ABORTED,   /* stays after all; text: why */
 	SHARD_DECISION_MOVE_REFUSED,   /* did not begin: could not be prepared; text: why */
-	SHARD_DECISION_STATE_LOST,	   /* begins anew; text: written off, or given up */
+	SHARD_DECISION_STATE_LOST,	   /* begins with empty states; text: written off, or given up */
 	SHARD_DECISION_PINNED,		   /* to: the wish; 0: none any more */
 	SHARD_DECISION_EVACUATION,	   /* node: begins or ends to be emptied; text */
-	SHARD_DECISION_MEMBER,		   /* node: its status changed; text: to what, and by whom */
+	SHARD_DECISION_MEMBER,		   /* node: its status changed; text: to what, and who changed it */
 	SHARD_DECISION_STRATEGY		   /* of a type, shard -1: its functions have failed; text: how */
 } ShardDecision;
 
@@ -62,7 +61,7 @@ typedef struct ShardStrategyCall
 	const ShardAllocationView *view; /* with the settings: what the planners in SQL take */
 	int n_shards;
 	const int32 *shards;	 /* allocate: these; rebalance: those that move already */
-	const int32 *requesters; /* allocate: who asked first, 0: nobody */
+	const int32 *requesters; /* allocate: the node that asked first, 0: none */
 } ShardStrategyCall;
 
 /* Where a durable record lives. Hosts know no more of it than this. */
@@ -109,7 +108,7 @@ typedef struct ShardAction
 	union
 	{
 		int32 decision; /* DECISION: ShardDecision */
-		int32 unknown;	/* COMMAND_DONE: 1, nobody knows whether it was carried out */
+		int32 unknown;	/* COMMAND_DONE: 1, it is not known whether it was carried out */
 		int32 level;	/* LOG */
 		int32 inc_no;	/* START_WORKERS */
 	};

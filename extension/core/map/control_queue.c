@@ -1,6 +1,6 @@
 /*
  * core/map/control_queue.c
- *		Messages of the control plane that wait for their link; see control_queue.h.
+ *		Messages of the control plane that wait for their link.
  */
 #ifndef FRONTEND
 #include "postgres.h"

@@ -57,13 +57,14 @@ struct ShardProposer
 	int64 stage_at;	  /* the stage of the campaign began or made progress; the office began */
 	int64 sent_at;	  /* what is unanswered was sent last */
 	int attempts;	  /* of fetching */
-	bool own_promise; /* the own voter's, without which nobody else is asked */
+	bool own_promise; /* the own voter's, before which no other voter is asked */
 	int64 last_promise;
 	int64 heartbeat_at; /* the last ones were sent */
 	int64 purge_at;		/* the next look for tombstones */
 
 	/*
-	 * Campaign: those who are asked first, then those of the state adopted. Office: of the map.
+	 * Campaign: the voters that are asked first, then those of the state adopted. Office: those of
+	 * the map.
 	 */
 	ShardVotersRecord voters;
 

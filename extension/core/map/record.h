@@ -92,13 +92,13 @@ typedef enum ShardGateKind
 	SHARD_GATE_STANDBY = 1
 } ShardGateKind;
 
-/* Who says that a member is at its address (I15). Stored, never renumbered. */
+/* The ground on which a member is taken to be at its address (I15). Stored, never renumbered. */
 typedef enum ShardAddressGround
 {
 	SHARD_ADDRESS_SAID = 0,	  /* its operator: shard_join() there, or shard_set_address() */
-	SHARD_ADDRESS_DIRECT = 1, /* a caller; the node found itself there, with nobody in between */
+	SHARD_ADDRESS_DIRECT = 1, /* a caller; the node found itself there, with no relay in between */
 	SHARD_ADDRESS_LOCAL = 2,  /* the same, by a way that does not leave the machine */
-	SHARD_ADDRESS_RELAYED = 3 /* a caller; somebody passes on what is sent there */
+	SHARD_ADDRESS_RELAYED = 3 /* a caller; a relay passes on what is sent there */
 } ShardAddressGround;
 
 typedef struct ShardMemberRecord
@@ -138,7 +138,7 @@ typedef struct ShardTypeRecord
 	uint64 features;					/* that a member needs to host it */
 	const char *hashing; /* how entity ids come to shards, in the hosts' own form: for proxies */
 	const char *state;	 /* its structure as the hosts write it, by lines; "": not known */
-	bool dropping;	   /* nobody is known to have it: it goes once all members have said so (C9) */
+	bool dropping; /* no member is known to have it: it goes once all members have said so (C9) */
 	const char *owner; /* name of the role that owns it, the same at all members (C18) */
 	int32 by;		   /* the member that has brought it (C20); 0: not known */
 	ShardExtra extra;
@@ -190,7 +190,10 @@ extern bool shard_record_get_settings(const ShardMapEntry *entry, ShardSettingsR
 /* dsn, app_version, roles: terminated copies in the arena */
 extern bool
 shard_record_get_member(const ShardMapEntry *entry, ShardMemberRecord *record, ShardArena *arena);
-/* So for a type; without an arena its texts are empty: whoever reads the same type for each shard needs its numbers alone. */
+/*
+ * So for a type; without an arena its texts are empty, for a caller that reads the same type for each shard and needs its
+ * numbers alone.
+ */
 extern bool
 shard_record_get_type(const ShardMapEntry *entry, ShardTypeRecord *record, ShardArena *arena);
 extern bool shard_record_get_home(const ShardMapEntry *entry, ShardHomeRecord *record);

@@ -30,8 +30,9 @@ extern const ShardTypeRecord *
 shard_type_number_find(const ShardTypeRecord *names, int count, const char *name);
 
 /*
- * The group for another type of an owner: that of his other types, else one without types, else, if owners may share, the
- * one with the fewest. -1: there is none. Of several that do the one which comes first behind last, the newest number.
+ * The group for another type of an owner: that of the owner's other types, else one without types, else, if owners may
+ * share, the one with the fewest. -1: there is none. Of several such groups the one which comes first behind last, the
+ * newest number.
  */
 extern int shard_type_number_group(const ShardNumberedType *types, int count, const char *owner,
 								   int32 last, bool may_share);
@@ -40,9 +41,9 @@ extern int shard_type_number_group(const ShardNumberedType *types, int count, co
 extern int32 shard_type_number_next(int32 last, int group);
 
 /*
- * The number for a type of an owner, "": not known. wish: the one that he would like, 0: none; it is granted if nobody
- * can have had it and nobody else is in its group, which nobody minds if the node is alone in its cluster. 0: there
- * is none; *full: for want of a group, as opposed to numbers.
+ * The number for a type of an owner, "": not known. wish: the number that the owner would like, 0: none; it is granted
+ * if it cannot have been given before and no other owner is in its group, which does not matter if the node is alone
+ * in its cluster. 0: there is none; *full: for want of a group, as opposed to numbers.
  */
 extern int32
 shard_type_number_choose(const ShardNumberedType *types, int count, const char *owner, int32 last,
@@ -91,7 +92,7 @@ extern const char *shard_type_number_why(ShardTypeRefusal refusal);
 /* How many owners have types in a group. */
 extern int shard_type_number_owners(const ShardNumberedType *types, int count, int group);
 
-/* Why an owner gets no number, and what he can do. */
+/* Why an owner gets no number, and what the owner can do. */
 #define SHARD_TYPE_NUMBER_WHY "too many owners of entity types"
 #define SHARD_TYPE_NUMBER_ERROR "cannot start entity type \"%s\": %s"
 #define SHARD_TYPE_NUMBER_DETAIL \

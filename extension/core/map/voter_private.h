@@ -22,7 +22,7 @@ typedef struct VoterMemory
 /* So many candidates are given the whole map within SHARD_RESEND_INTERVAL, at most. */
 #define VOTER_GIVEN_SIZE (2 * SHARD_MAX_VOTERS)
 
-/* When a candidate was given the map; node 0: nobody was. */
+/* When a candidate was given the map; node 0: an unused place. */
 typedef struct VoterGiven
 {
 	int32 node;
@@ -49,7 +49,7 @@ extern void shard_voter_save(const ShardVoter *voter, ShardActions *out);
 extern void shard_voter_put_memory(const ShardVoter *voter, StringInfo out);
 extern bool shard_voter_get_memory(ShardVoter *voter, ShardReader *reader);
 
-/* Forget those who do not vote any more, by the voter's map. */
+/* Forget the nodes that do not vote any more, by the voter's map. */
 extern void shard_voter_forget_removed(ShardVoter *voter);
 
 /* The own seal on a promise and the point that goes with it. */
