@@ -1,10 +1,10 @@
 /*
  * core/home/homes.h
- *		The shard control's duties towards shards: who hosts them, and moving them (sections 4, 9).
+ *		The shard control's duties towards shards: which node hosts them, and moving them (sections 4, 9).
  *
  * Lives while the office is held. Durable are the keys home/…, type/…, pin/…, formed/… alone; the
- * rest (registrations, requests that wait, drivers of moves, who confirmed a start) is volatile and
- * is asked anew after a take-over.
+ * rest (registrations, requests that wait, drivers of moves, which nodes confirmed a start) is
+ * volatile, and the next coordinator asks the members for it again.
  */
 #pragma once
 
@@ -59,11 +59,11 @@ extern ShardHomes *
 shard_homes_create(int32 self, const ShardHomesSettings *settings, const ShardLiveSettings *live);
 extern void shard_homes_destroy(ShardHomes *homes);
 
-/* The interval of rebalancing has changed: it begins anew. */
+/* The interval of rebalancing has changed: it starts now. */
 extern void shard_homes_new_interval(ShardHomes *homes, int64 now);
 extern void shard_homes_take_office(ShardHomes *homes, int64 now, const ShardProposer *proposer);
 
-/* The office is lost: nobody will end what still waits here. */
+/* The office is lost: this node does not end what still waits here. */
 extern void shard_homes_lose_office(ShardHomes *homes);
 
 /*
@@ -76,9 +76,9 @@ shard_homes_receive(ShardHomes *homes, int64 now, const ShardControl *message,
 					ShardProposer *proposer, const ShardRoster *roster, ShardActions *out);
 
 /*
- * Due work: answers that waited for a decision, types that nobody has, allocation, HostShard again, drivers of moves,
- * rebalance rounds, pins, evacuation of members, new homes for shards of written-off members and
- * for leased shards of members whose lease ended.
+ * Due work: answers that waited for a decision, types that no member has, allocation, HostShard again, drivers of
+ * moves, rebalance rounds, pins, evacuation of members, new homes for shards of written-off members and for leased
+ * shards of members whose lease ended.
  */
 extern void shard_homes_tick(ShardHomes *homes, int64 now, ShardProposer *proposer,
 							 ShardRoster *roster, ShardActions *out);
@@ -139,20 +139,21 @@ extern bool shard_homes_pin(ShardHomes *homes, int64 now, const ShardCommand *co
 extern bool shard_homes_set_owner(ShardHomes *homes, int64 now, const ShardCommand *command,
 								  ShardProposer *proposer, ShardActions *out, const char **why);
 
-/* By whom the status of a member is about to be changed; for people. */
+/* Note what or which operator is about to change the status of a member; for people to read. */
 extern void shard_homes_note_who(ShardHomes *homes, int32 node, const char *who);
 
 /*
  * GIVE_UP: the shard's state is not where it should be: its home was put back from a copy that is older than
- * the shard's arrival there. By the operator's word it begins anew, empty, at the same home (N1); not
- * before that home was reached and asked, and has not said for a while that the shard runs.
+ * the shard's arrival there. By the operator's word the shard begins again, empty, at the same home (N1);
+ * not before that home was reached and asked, and has not said for a while that the shard runs.
  */
 extern bool shard_homes_give_up(ShardHomes *homes, int64 now, const ShardCommand *command,
 								ShardProposer *proposer, const ShardRoster *roster,
 								ShardActions *out, const char **why);
 
 /*
- * Nobody has the type any more: it goes, with all its homes and pins, as one batch. False: a change of it is under way; try again. Its id is not given again.
+ * No member has the type any more: it goes, with all its homes and pins, as one batch. False: a change of it is under way; try
+ * again. Its id is not given again.
  */
 extern bool shard_homes_drop_type(ShardHomes *homes, int64 now, int32 type_id,
 								  ShardProposer *proposer, ShardActions *out);
@@ -160,5 +161,8 @@ extern bool shard_homes_drop_type(ShardHomes *homes, int64 now, int32 type_id,
 /* Homes that a member has, moves towards it included. */
 extern int shard_homes_count(const ShardHomes *homes, int32 node);
 
-/* The same, but for those that need not leave a member that leaves: nobody can host their type (C9). */
+/*
+ * The same, but for those that need not leave a member that leaves: no other member can host their type
+ * (C9).
+ */
 extern int shard_homes_to_leave(ShardHomes *homes, int32 node);

@@ -177,7 +177,7 @@ compare_requests(const void *a, const void *b)
 	return x->shard < y->shard ? -1 : x->shard > y->shard;
 }
 
-/* See homes_private.h. In the order of the map, since that takes keys in their order faster. */
+/* In the order of the map, since that takes keys in their order faster. */
 void
 shard_homes_allocate(ShardHomes *homes, int64 now, ShardProposer *proposer,
 					 const ShardRoster *roster)
@@ -212,8 +212,8 @@ shard_homes_allocate(ShardHomes *homes, int64 now, ShardProposer *proposer,
 /* ---- rebalancing ------------------------------------------------------------------------------ */
 
 /*
- * A view of the regions that stay: who leaves or is emptied has no share, and is emptied by other
- * means.
+ * A view of the regions that stay: a member that leaves or is evacuated has no share, and is
+ * emptied by other means.
  */
 static ShardAllocationView
 settled_regions(const PlanView *plan, ShardArena *arena)
@@ -296,7 +296,7 @@ plan_type(ShardHomes *homes, int64 now, int32 type_id, const char *who, const Sh
 {
 	PlanView plan;
 
-	/* Whom its own functions are asked about is looked at then. */
+	/* A type with functions of its own gets its whole view when the functions are asked. */
 	if (!shard_homes_view_numbers(&plan, homes, now, type_id, roster))
 		return 0;
 	if (plan.settings.kind == SHARD_ALLOCATION_FUNCTION)
@@ -335,8 +335,8 @@ shard_homes_round(ShardHomes *homes, int64 now, int32 type_id, const char *who,
 }
 
 /*
- * The round that comes by itself goes on: as many types as their homes allow, one at least. Whoever has many homes so
- * takes time from the next round, not from what else the coordinator has to do. Is it over?
+ * The periodic round goes on: as many types as their homes allow, one at least. A type with many homes so takes time
+ * from the next round, not from what else the coordinator has to do. Is the round over?
  */
 static bool
 go_on_with_round(ShardHomes *homes, int64 now, const ShardRoster *roster)
@@ -407,7 +407,7 @@ follow_pins(ShardHomes *homes, int64 now, ShardProposer *proposer, const ShardRo
 	}
 }
 
-/* See homes_private.h. All pins of the type, however many would follow at a time. */
+/* All pins of the type, however many would follow at a time. */
 void
 shard_homes_plan_dry(ShardHomes *homes, int64 now, int32 type_id, const ShardRoster *roster)
 {

@@ -18,18 +18,18 @@
  */
 #define HOMES_AT_A_TIME 10000
 
-/* Pins of which it is remembered who wanted them: the last ones. */
+/* Pins of which it is remembered which operators wanted them: the last ones. */
 #define HOMES_MAX_PIN_NOTES 64
 
-/* An operator, as people see him. */
+/* Bytes of the text that names an operator to people. */
 #define HOMES_WHO 64
 
 /* Bytes of a reason: it comes from a member, and is kept for people. */
 #define HOMES_WHY 1000
 
 /*
- * A shard that is given up takes an epoch that nobody can know already, not even from decisions that
- * went with lost voters (R13): regions act on newer epochs only (T2).
+ * A shard that is given up takes an epoch that no node can know already, not even from decisions
+ * that went with lost voters (R13): regions act on newer epochs only (T2).
  */
 #define SHARD_EPOCH_LEAP 1024
 
@@ -110,7 +110,7 @@ typedef struct HomesShard
 	int64 pause;	  /* that long ago */
 } HomesShard;
 
-/* Who wants a pin, or an end of it. */
+/* The operator that wants a pin, or an end of it. */
 typedef struct HomesPinNote
 {
 	ShardShardKey key;
@@ -171,11 +171,11 @@ typedef struct HomesStrategy
 	int64 not_before; /* homes are not asked for again before that */
 	int n_shards;
 	int32 *shards;		 /* of the question; owned */
-	char who[HOMES_WHO]; /* wants the round; "": nobody */
+	char who[HOMES_WHO]; /* the operator that wants the round; "": none */
 	HomesTold told[HOMES_TOLD];
 } HomesStrategy;
 
-/* A shard without a home, and who asked first. */
+/* A shard without a home, and the node that asked first. */
 typedef struct HomesRequest
 {
 	ShardShardKey key;

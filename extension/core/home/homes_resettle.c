@@ -277,7 +277,6 @@ is_departing(ShardHomes *homes, const ShardMapEntry *entry, bool strays, HomesRe
 	return true;
 }
 
-/* See homes_private.h. */
 void
 shard_homes_evacuate(ShardHomes *homes, int64 now, ShardProposer *proposer,
 					 const ShardRoster *roster)
@@ -299,7 +298,7 @@ shard_homes_evacuate(ShardHomes *homes, int64 now, ShardProposer *proposer,
 	}
 }
 
-/* See homes_private.h. All shards of the type that are to go, however many would begin at a time. */
+/* All shards of the type that are to go, however many would begin at a time. */
 void
 shard_homes_evacuate_dry(ShardHomes *homes, int64 now, int32 type_id, const ShardRoster *roster)
 {
@@ -379,7 +378,7 @@ reopen(ShardHomes *homes, int32 node, ShardRoster *roster)
 	shard_roster_open_lease(roster, node);
 }
 
-/* New homes for what nobody will hand off: see HomesResettlement. */
+/* New homes for shards whose home cannot hand them off any more: see HomesResettlement. */
 void
 shard_homes_replace_lost(ShardHomes *homes, int64 now, ShardProposer *proposer, ShardRoster *roster)
 {

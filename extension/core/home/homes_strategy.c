@@ -91,7 +91,7 @@ is_among(const int32 *shards, int n_shards, int32 shard)
 
 /* ---- questions -------------------------------------------------------------------------------- */
 
-/* The regions of a view without some shards, in rising order, that are to be given homes anew. */
+/* The regions of a view without some shards, in rising order, that are to be given other homes. */
 static void
 take_out(ShardAllocationView *view, const int32 *shards, int n_shards, ShardArena *arena)
 {
@@ -199,7 +199,7 @@ shard_homes_ask_moves(ShardHomes *homes, int64 now, int32 type_id, const char *w
 	HomesStrategy *strategy = make_strategy(homes, type_id);
 	PlanView *plan;
 
-	/* Whoever wants a round while one is under way hears how that one ends. */
+	/* An operator that wants a round while one is under way hears how that one ends. */
 	if (strategy->question == HOMES_ASK_MOVES || strategy->question == HOMES_ASK_TARGETS)
 		return true;
 	if (strategy->question != HOMES_ASK_NOTHING)
@@ -475,7 +475,7 @@ take_answer(ShardHomes *homes, int64 now, HomesStrategy *strategy, const ShardHo
 	pfree(asked.shards);
 }
 
-/* See homes.h. A late answer finds another question, or none. */
+/* A late answer finds another question, or none. */
 void
 shard_homes_strategy(ShardHomes *homes, int64 now, const ShardHomesStrategy *answer,
 					 ShardProposer *proposer, const ShardRoster *roster, ShardActions *out)

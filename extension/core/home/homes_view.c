@@ -11,7 +11,7 @@
 #include "core/home/homes_plan.h"
 #include "core/member/membership.h"
 
-/* Who is to be emptied is treated as if it left. */
+/* A member that is to be emptied is treated as if it left. */
 static ShardAllocationStage
 stage_of(const ShardMemberRecord *member)
 {
@@ -396,7 +396,6 @@ view_type(PlanView *plan, ShardHomes *homes, int64 now, int32 type_id, bool with
 	return true;
 }
 
-/* See homes_plan.h. */
 bool
 shard_homes_view(PlanView *plan, ShardHomes *homes, int64 now, int32 type_id,
 				 const ShardRoster *roster, ShardArena *arena)
@@ -404,7 +403,6 @@ shard_homes_view(PlanView *plan, ShardHomes *homes, int64 now, int32 type_id,
 	return view_type(plan, homes, now, type_id, true, roster, arena);
 }
 
-/* See homes_plan.h. */
 bool
 shard_homes_view_numbers(PlanView *plan, ShardHomes *homes, int64 now, int32 type_id,
 						 const ShardRoster *roster)
@@ -413,8 +411,8 @@ shard_homes_view_numbers(PlanView *plan, ShardHomes *homes, int64 now, int32 typ
 }
 
 /*
- * May that node be given a shard now? Strategies order by suitability, they do not refuse. Nobody but a
- * host of the type may (C16): not a proxy, nor a member that does not know the type.
+ * May that node be given a shard now? Strategies order by suitability, they do not refuse. Only a host
+ * of the type may (C16): not a proxy, nor a member that does not know the type.
  */
 bool
 shard_homes_view_is_good(const PlanView *plan, int32 node)

@@ -2,8 +2,8 @@
  * core/home/move.h
  *		One move of a shard, as its coordinator drives it (section 9).
  *
- * Durable is only the phase in the key home/…; where exactly the move stands is found out anew after
- * a take-over, by asking the old home again.
+ * Durable is only the phase in the key home/…; after a take-over the new coordinator asks the old
+ * home again where exactly the move stands.
  */
 #pragma once
 
