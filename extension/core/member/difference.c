@@ -247,7 +247,6 @@ differ_in_settings(const ShardTypeRecord *cluster, const ShardTypeRecord *node, 
 	return text ? text : "they were written by another version of the extension";
 }
 
-/* See difference.h. */
 bool
 shard_difference_of_owners(const ShardTypeRecord *cluster, const ShardTypeRecord *node)
 {
@@ -257,7 +256,6 @@ shard_difference_of_owners(const ShardTypeRecord *cluster, const ShardTypeRecord
 	return strcmp(text_of(cluster->owner), text_of(node->owner)) != 0;
 }
 
-/* See difference.h. */
 const char *
 shard_difference_of_types(const ShardTypeRecord *cluster, const ShardTypeRecord *node, bool state,
 						  ShardArena *arena)

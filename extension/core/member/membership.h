@@ -1,7 +1,7 @@
 /*
  * core/member/membership.h
- *		Members of the cluster: their status, who may join, which incarnation of a node is the real one,
- *		who votes.
+ *		Members of the cluster: their status, which nodes may join, which incarnation of a node is the real one,
+ *		which members vote.
  *
  * All here is judgement over decided records and what the coordinator has observed; it changes nothing
  * itself. A node is known by its node id, granted once and never again; each start of its workers is an
@@ -87,7 +87,7 @@ typedef enum ShardCallback
 {
 	SHARD_CALLBACK_NONE,	/* no answer from the registered address */
 	SHARD_CALLBACK_SAME,	/* the claimant sits there */
-	SHARD_CALLBACK_OTHER,	/* somebody else does */
+	SHARD_CALLBACK_OTHER,	/* another incarnation does */
 	SHARD_CALLBACK_NEEDLESS /* the coordinator itself, alone in its cluster (I16) */
 } ShardCallback;
 

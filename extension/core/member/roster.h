@@ -1,7 +1,7 @@
 /*
  * core/member/roster.h
  *		The coordinator's duties towards members: joining, admission, reachability, status, leases,
- *		downing, and who votes.
+ *		downing, and which members vote.
  *
  * Lives while the office is held; everything in it is volatile (C1). What it decides it proposes as
  * changes of member/…, voters and settings.
@@ -46,11 +46,12 @@ extern void shard_roster_take_office(ShardRoster *roster, int64 now, const Shard
 extern void shard_roster_heard(ShardRoster *roster, int64 now, int32 node, bool answers);
 
 /*
- * JOIN, ADMIT, I_AM, RENEW, GRACEFUL_SHUTDOWN_REQ, HEARTBEAT_ACK (for whom the member cannot reach,
- * and status: how its voter is). Proposes and answers; an answer that presupposes a decision is sent
- * when the question comes again after it, a grant also by the tick. JOIN: flag says that the joiner has
- * entities, homes, messages or other members; JOIN_REPLY's uuid is the cluster's id, for the node to
- * put in as in the header. I_AM: node, or else from, is the node at whose address uuid2 answered.
+ * JOIN, ADMIT, I_AM, RENEW, GRACEFUL_SHUTDOWN_REQ, HEARTBEAT_ACK (for the members that the sender
+ * cannot reach, and status: how its voter is). Proposes and answers; an answer that presupposes a
+ * decision is sent when the question comes again after it, a grant also by the tick. JOIN: flag says
+ * that the joiner has entities, homes, messages or other members; JOIN_REPLY's uuid is the cluster's
+ * id, for the node to put in as in the header. I_AM: node, or else from, is the node at whose address
+ * uuid2 answered.
  */
 extern void shard_roster_receive(ShardRoster *roster, int64 now, const ShardControl *message,
 								 ShardProposer *proposer, ShardActions *out);
@@ -62,7 +63,7 @@ typedef struct ShardStatesAnswer
 	int n_shards;
 	const ShardShardRef *shards; /* the next ones, in the order of types and shards */
 	bool end;					 /* there are no more */
-	const char *why;			 /* nobody can tell now; NULL */
+	const char *why;			 /* why the host cannot tell now; else NULL */
 	bool refuse;				 /* nor before an operator has done something about it */
 } ShardStatesAnswer;
 
@@ -97,7 +98,7 @@ extern bool shard_roster_evacuate(ShardRoster *roster, int32 node, bool evacuate
 extern bool shard_roster_stay(ShardRoster *roster, int64 now, int32 node, int64 number,
 							  ShardProposer *proposer, const char **why);
 
-/* Where somebody says that a member is (I15). */
+/* Where a caller or an operator says that a member is (I15). */
 typedef struct ShardAddress
 {
 	const char *dsn;
@@ -118,8 +119,9 @@ extern bool shard_roster_admit(ShardRoster *roster, int64 now, int32 node, Shard
 extern bool shard_roster_admitting(const ShardRoster *roster, int32 node, ShardUuid *uuid);
 
 /*
- * The nodes whose place somebody claims who is refused until an operator says shard_admit() (I14), each once: there, by who
- * was found at its registered address, or by others alone. nodes: room for SHARD_MAX_CLAIMS. Returns how many.
+ * The nodes whose place is claimed by an incarnation that is refused until an operator says shard_admit() (I14), each once:
+ * there, by an incarnation that was found at the registered address, or by others alone. nodes: room for SHARD_MAX_CLAIMS.
+ * Returns how many.
  */
 extern int shard_roster_claimed(const ShardRoster *roster, bool there, int32 *nodes);
 

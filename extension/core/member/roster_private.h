@@ -28,7 +28,7 @@
 /* What a joiner or claimant says of itself is no longer than that: all of it is in the map, which has to fit into a call. */
 #define ROSTER_MAX_SETTINGS 8192
 
-/* Claims that are looked after at a time. Of more, those go that nobody at the address has confirmed. */
+/* Claims that are looked after at a time. Of more, those go that were not confirmed at the address. */
 #define ROSTER_MAX_CLAIMS SHARD_MAX_CLAIMS
 
 /* Joiners that are called back at a time, and for how long before they hear that it was in vain (I17). */
@@ -47,12 +47,12 @@ typedef struct RosterMember
 	bool amnesiac;	 /* its voter says so */
 	int32 vouched;	 /* incarnation that said in this office that its voter is well */
 	int64 confirmed; /* what it has learned, and left nothing undone: of one that exits (M20), */
-	bool had_homes;	 /* that must wait for, or nobody has looked; then */
+	bool had_homes;	 /* that must wait for, or the host has not looked; then */
 	int64 without_n; /* what was decided when it had none any more */
 	bool unsettled;
 	int64 unsettled_since; /* joins, and the members do not converge */
 	int n_reports;
-	int32 reports[SHARD_DOWNING_MAX_MEMBERS]; /* whom it cannot reach */
+	int32 reports[SHARD_DOWNING_MAX_MEMBERS]; /* the members that it cannot reach */
 	int32 wish_inc; /* the incarnation whose operator wished it to stay, or to leave (N6), */
 	int64 stays;	/* last under these numbers, 0: not: what was wished before counts no more */
 	int64 leaves;
@@ -80,7 +80,7 @@ typedef struct RosterClaim
 	int64 next_tell;
 } RosterClaim;
 
-/* Who sits at a node's registered address, as was found last. */
+/* The incarnation that was found last at a node's registered address. */
 typedef struct RosterFound
 {
 	int32 node;
@@ -99,7 +99,7 @@ typedef struct RosterJoin
 	int64 seen; /* lately */
 	int64 next_ask;
 	ShardCallback callback;
-	char error[256]; /* why it was not reached; "": it was, or nobody knows */
+	char error[256]; /* why it was not reached; "": it was, or that is not known */
 } RosterJoin;
 
 /* A member that was never admitted, and since when this office knows of it. */
@@ -152,7 +152,10 @@ struct ShardRoster
 	bool told_side; /* that this side is the one that should go down */
 	int64 next_leave_log;
 
-	/* Who has learned caught_up_n has caught up: what was decided until an interval ago, or earlier. */
+	/*
+	 * A member that has learned caught_up_n has caught up: what was decided until an interval ago,
+	 * or earlier.
+	 */
 	int64 caught_up_n;
 	int64 next_caught_up_n;
 	int64 next_mark;
@@ -203,18 +206,21 @@ extern void shard_roster_forget_join(ShardRoster *roster, ShardUuid token);
 /* Why no more nodes get numbers now; NULL: they do. */
 extern const char *shard_roster_why_full(const ShardRoster *roster, const ShardMap *decided);
 
-/* Give up numbers that nobody comes for; the office begins anew. */
+/* Give up numbers with which no joiner comes; at the beginning of an office all waits start again. */
 extern void
 shard_roster_expire(ShardRoster *roster, int64 now, ShardProposer *proposer, ShardActions *out);
 extern void shard_roster_forget_newcomers(ShardRoster *roster);
 
-/* roster_states.c: may anybody join, as far as states without homes go? If not they get homes. Due work; why it takes time. */
+/* roster_states.c: may a node join, as far as states without homes go? If not they get homes. Due work; why it takes time. */
 extern bool shard_roster_states_have_homes(ShardRoster *roster, int64 now, const ShardMap *decided);
 extern void shard_roster_states_tick(ShardRoster *roster, int64 now, const ShardProposer *proposer,
 									 ShardActions *out);
 extern const char *shard_roster_states_why(const ShardRoster *roster);
 
-/* Does that not pass by itself? Whoever joins is refused then, and the next one has all looked at anew. */
+/*
+ * Does that last until an operator acts? A joiner is refused then, and with the next joiner the pass
+ * starts over.
+ */
 extern bool shard_roster_states_refuse(ShardRoster *roster);
 
 /* roster_lease.c: grants, and the time that they are given */
