@@ -100,7 +100,7 @@ typedef struct NodeCommand
 {
 	ShardCommand command; /* its text is owned */
 	int64 number;
-	int64 ballot; /* of the coordinator that it was sent to; 0: to nobody */
+	int64 ballot; /* of the coordinator that it was sent to; 0: it was not sent */
 	int64 next_send;
 	int64 deadline;
 } NodeCommand;
@@ -177,7 +177,7 @@ struct ShardNode
 		[SHARD_MAX_MEMBERS]; /* nodes that said, when asked, that this incarnation is over */
 	int n_fenced_by;
 	int64 stepped;	   /* the last step */
-	int64 awake_since; /* before that there was a pause: who is silent may have spoken meanwhile */
+	int64 awake_since; /* before that there was a pause: a silent node may have spoken meanwhile */
 	int32
 		via; /* of the message that is looked at (shard_node_receive); the node itself: by its loop */
 	NodeJoin join;
@@ -190,7 +190,7 @@ struct ShardNode
 	bool found_itself; /* at its registered address, so it is no copy of a running machine */
 	int64 next_look;
 	char *looked_at;	  /* the address; owned, NULL: none yet */
-	int64 look_since;	  /* the first look that nobody has answered; 0: there is none */
+	int64 look_since;	  /* the first look without an answer; 0: there is none */
 	ShardNodePlace place; /* as the last answer said */
 	bool handling;		  /* workers were told to run */
 	bool pushing;
@@ -217,9 +217,9 @@ struct ShardNode
 	int campaigns; /* in vain since a coordinator was heard */
 
 	/* Nodes whose place is claimed in vain, as it said last (I14). */
-	int n_claimed_nodes; /* by who was found at its address, */
+	int n_claimed_nodes; /* by an incarnation that was found at its address, */
 	int32 claimed_nodes[SHARD_MAX_CLAIMS];
-	int n_claimed_elsewhere; /* or by nobody there */
+	int n_claimed_elsewhere; /* or only by others */
 	int32 claimed_elsewhere[SHARD_MAX_CLAIMS];
 
 	NodePeer *peers;
@@ -262,7 +262,7 @@ struct ShardNode
 	int n_leaves;
 	int64 leaves[NODE_LEAVES]; /* commands that wait for it, newest last */
 	int64 leave_number;		   /* rises, as those of commands do (N6) */
-	bool leave_sent; /* a wish, to anybody, maybe by an earlier process of this incarnation */
+	bool leave_sent; /* a wish, to any node, maybe by an earlier process of this incarnation */
 	int64 next_leave;
 	int64 next_admit;
 	int64 next_delta;
@@ -321,7 +321,7 @@ extern void shard_node_member_workers(ShardNode *node, const char *why);
 extern void shard_node_member_heard(ShardNode *node, int64 now, int32 from);
 extern void shard_node_member_called(ShardNode *node, const ShardControl *message);
 
-/* Who sits at this node's registered address? */
+/* Tell which incarnation was found at this node's registered address. */
 extern void
 shard_node_place_who(ShardNode *node, int64 now, ShardUuid uuid, ShardAddressGround ground);
 
@@ -395,9 +395,9 @@ extern void shard_node_command_tick(ShardNode *node, int64 now);
 extern void shard_node_command_destroy(ShardNode *node);
 
 /*
- * node_answer.c: what commands are answered. asker: whoever wants to know the end, this node (0) or another one; asked:
- * what is known of a node that has sent commands, or NULL; again: if the command has come before and was answered, that was
- * lost (false: its end is to come); not_me: the office that was asked is not held.
+ * node_answer.c: what commands are answered. asker: the node that wants to know the end, this node (0) or another one;
+ * asked: what is known of a node that has sent commands, or NULL; again: if the command has come before and was answered,
+ * that was lost (false: its end is to come); not_me: the office that was asked is not held.
  */
 extern void shard_node_answer(ShardNode *node, ShardAsker asker, bool good, int status,
 							  int64 number, const char *why);
@@ -417,7 +417,9 @@ extern bool shard_node_answer_has_room(const ShardNode *node);
 extern void shard_node_answer_when_decided(ShardNode *node, int64 now, ShardAsker asker,
 										   int64 number, int32 admitted);
 
-/* Tell the ends that have come meanwhile; or that nobody knows them, since the office is lost. */
+/*
+ * Tell the ends that have come meanwhile; or that they cannot be known, since the office is lost.
+ */
 extern void shard_node_answer_tick(ShardNode *node, int64 now);
 extern void shard_node_answer_lose_office(ShardNode *node);
 extern void shard_node_answer_destroy(ShardNode *node);
@@ -445,7 +447,7 @@ extern bool shard_node_trust_orders(ShardNode *node, const ShardControl *message
 /* The first ballot of voters that are forced, above what can have been used in this era. */
 extern int64 shard_node_trust_next_ballot(const ShardNode *node);
 
-/* Is a newer era to be entered? If not, who says so is asked at its address. */
+/* Is a newer era to be entered? If not, the node that says so is asked at its address. */
 extern bool shard_node_trust_era(ShardNode *node, const ShardControl *message);
 
 /* Is an era one that the others would enter, too, so that it may be the next one? */
@@ -469,7 +471,10 @@ extern bool shard_node_trust_texts(ShardNode *node, ShardControl *message);
 /* May that message bring decided facts? */
 extern bool shard_node_trust_facts(ShardNode *node, int64 now, const ShardControl *message);
 
-/* FENCED: is this incarnation, or the node, over, by the coordinator's word or by that of most others who can be heard? */
+/*
+ * FENCED: is this incarnation, or the node, over, by the coordinator's word or by that of most other members that can be
+ * heard?
+ */
 extern bool shard_node_trust_fenced(ShardNode *node, int64 now, const ShardControl *message);
 extern void shard_node_trust_era_begins(ShardNode *node);
 

@@ -79,7 +79,9 @@ drop_shards(struct node_shards_hash *shards, int32 type_id)
 	}
 }
 
-/* The type with that id was dropped: nobody waits for its homes, nothing of it runs. */
+/*
+ * The type with that id was dropped: no request waits for its homes any more, nothing of it runs.
+ */
 void
 shard_node_region_drop(ShardNode *node, int32 type_id)
 {
@@ -120,7 +122,8 @@ want(ShardNode *node, const ShardShardRef *shards, int n_shards)
 
 /*
  * Ask for the homes that are still wanted; the workers were told of those that were learned meanwhile.
- * Nobody can answer for a type that is not in the map: its shards wait until it was learned.
+ * The coordinator cannot answer for a type that is not in the map: its shards wait until it was
+ * learned.
  */
 static void
 ask_homes(ShardNode *node, int64 now)
@@ -269,9 +272,9 @@ is_ahead(const ShardControl *message, const ShardHomeRecord *home)
 }
 
 /*
- * An order about the move of a shard becomes one for the workers, if the learned map has that move (M25): whoever
- * could have a shard stopped or copied otherwise would have it stand still, and read it. One that comes ahead of its
- * decision is passed over, since it comes again; what is missing is asked for.
+ * An order about the move of a shard becomes one for the workers, if the learned map has that move (M25): otherwise
+ * a caller could have a shard stopped, so that it stands still, or copied, and so read it. An order that comes ahead
+ * of its decision is passed over, since it comes again; what is missing is asked for.
  */
 static void
 command(ShardNode *node, int64 now, ShardActionKind kind, const ShardControl *message)
@@ -335,7 +338,7 @@ shard_node_region_leave(ShardNode *node, int64 now, int64 token)
 	node->next_leave = now;
 }
 
-/* This node wishes that no more, or has left: those who wait hear of it. */
+/* This node wishes to leave no more, or has left: the commands that wait for it hear so. */
 void
 shard_node_region_end_leave(ShardNode *node, bool good, const char *why)
 {

@@ -51,7 +51,6 @@ take_behind(NodeQueue *queue, NodeHeld *before)
 	return held;
 }
 
-/* See node_private.h. */
 NodeHeld *
 shard_node_step_take(NodeQueue *queue)
 {
@@ -132,7 +131,10 @@ make_room(NodeQueue *queue, int32 to, size_t length, bool stays, int *forgotten)
 	return true;
 }
 
-/* Messages to another node wait for the disk. Those that had no room are sent again by whoever needs them. */
+/*
+ * Messages to another node wait for the disk. Those that had no room are sent again by the part of the node
+ * that needs them.
+ */
 static void
 hold(ShardNode *node, int64 ticket, int32 to, ShardControlKind kind, const StringInfo buffer)
 {
@@ -160,7 +162,7 @@ shard_node_step_done(ShardNode *node, int64 token, bool good, const char *why)
 	shard_node_step_answer(node, token, good, 0, false, why);
 }
 
-/* The same, with a result, or because nobody knows what became of it. */
+/* The same, with a result, or because what became of it is not known. */
 void
 shard_node_step_answer(ShardNode *node, int64 token, bool good, int64 number, bool unknown,
 					   const char *why)
@@ -277,7 +279,7 @@ fill_header(const ShardNode *node, ShardControl *message, int32 to)
 		message->to_inc = member.inc_no;
 }
 
-/* A newcomer needs the cluster's id and somebody's address before it can learn the rest. */
+/* A newcomer needs the cluster's id and a member's address before it can learn the rest. */
 static void
 complete_welcome(const ShardNode *node, ShardControl *message)
 {
