@@ -83,7 +83,7 @@ shard_homes_lose_office(ShardHomes *homes)
 
 /* ---- moves ------------------------------------------------------------------------------------ */
 
-/* A move that was wished for has ended: those who wait for it hear so. */
+/* A move that was wished for has ended: the operators that wait for it hear so. */
 void
 shard_homes_move_ended(ShardHomes *homes, const HomesShard *shard, bool good, const char *why)
 {

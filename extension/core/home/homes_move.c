@@ -80,7 +80,7 @@ can_go(ShardHomes *homes, int64 now, const HomesShard *shard, int32 to, const Sh
 
 /*
  * Begin a move: the target is asked first (M16), and nothing else changes before it is ready. False
- * and a reason if the shard cannot move there now. who: NULL, or an operator.
+ * and a reason if the shard cannot move there now. who: the operator that wants it; NULL: none.
  */
 bool
 shard_homes_begin_move(ShardHomes *homes, int64 now, HomesShard *shard, int32 to,

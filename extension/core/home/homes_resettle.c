@@ -162,7 +162,7 @@ room_for(const TypeShards *shards, int n_busy, HomesResettlement how)
 	return by_move(how) ? share - shards->under_way : PG_INT32_MAX;
 }
 
-/* Other homes for so many shards of a member, of one type, among those that can be given any. */
+/* Other homes for room shards of a member, of one type, among those that can be given any. */
 static void
 resettle_type(ShardHomes *homes, int64 now, int32 node, int32 type_id, int room,
 			  HomesResettlement how, ShardHomeReason reason, ShardProposer *proposer,
@@ -356,7 +356,7 @@ replace_leased(ShardHomes *homes, int64 now, int32 node, ShardProposer *proposer
 {
 	if (find_closed(homes, node) < 0)
 	{
-		/* So many at a time; the others' turn comes when these are done. */
+		/* The turn of the others comes when these are done. */
 		if (homes->n_closed == HOMES_MAX_CLOSED)
 			return;
 		homes->closed[homes->n_closed++] = node;
