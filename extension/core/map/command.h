@@ -84,8 +84,8 @@ typedef struct ShardCommand
 		bool has_data;
 		bool again; /* of TYPE: the transaction that waits has changed types before */
 	};
-	bool look_only; /* of JOIN: only say what keeps this node from joining */
-	bool named;		/* of JOIN: the operator may hear whose transactions do */
+	bool look_only;	  /* of JOIN: only say what keeps this node from joining */
+	bool named;		  /* of JOIN: the operator may hear whose transactions do */
 	const char *text; /* unless the kind says otherwise, the operator who wants it */
 	const char *own_dsn;
 	ShardUuid uuid;

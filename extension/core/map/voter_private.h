@@ -19,7 +19,7 @@ typedef struct VoterMemory
 	ShardUuid seal;
 } VoterMemory;
 
-/* So many candidates are given the whole map within SHARD_RESEND_INTERVAL, at most. */
+/* The most candidates that are given the whole map within SHARD_RESEND_INTERVAL. */
 #define VOTER_GIVEN_SIZE (2 * SHARD_MAX_VOTERS)
 
 /* When a candidate was given the map; node 0: an unused place. */
