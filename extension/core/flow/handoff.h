@@ -17,7 +17,7 @@ typedef enum ShardHomeState
 {
 	SHARD_HOME_NONE = 0,	 /* nothing here; no row */
 	SHARD_HOME_ACTIVE = 1,	 /* home: handles what is tagged with its epoch */
-	SHARD_HOME_STOPPING = 2, /* refuses; entities come to their end */
+	SHARD_HOME_STOPPING = 2, /* refuses new items; entities come to their end */
 	SHARD_HOME_SEALED = 3,	 /* nothing of this epoch is ever handled here again */
 	SHARD_HOME_STAGED = 4,	 /* copied here, waits for the decision, or to be deleted */
 	SHARD_HOME_CLEARING = 5	 /* home; waits until rows of a former life are deleted */
@@ -35,7 +35,7 @@ typedef enum ShardHomeEvent
 	SHARD_HOME_SEAL,	  /* the last turn is over (M3) */
 	SHARD_HOME_IMPORT,	  /* copied from the old home (M4) */
 	SHARD_HOME_DELETED,	  /* the rows are gone */
-	SHARD_HOME_WRONG	  /* a fact that cannot be true with what is here: stop, loud */
+	SHARD_HOME_WRONG	  /* a fact that cannot be true with what is here: stop, and warn */
 } ShardHomeEvent;
 
 /*
@@ -57,7 +57,7 @@ extern const ShardMachine shard_home_machine;
 
 #define shard_handoff_active(own, e) ((own)->state == SHARD_HOME_ACTIVE && (own)->epoch == (e))
 
-/* Home, with marks that rise: what comes is taken in, handled or not. */
+/* Home, with marks that rise: items that come are taken in, handled now or later. */
 #define shard_handoff_takes(own) \
 	((own)->state == SHARD_HOME_ACTIVE || (own)->state == SHARD_HOME_CLEARING)
 
@@ -69,8 +69,8 @@ extern const ShardMachine shard_home_machine;
 extern bool shard_handoff_undone(int32 node, int32 epoch, const ShardHomeRecord *home);
 
 /*
- * What a decided home means for the node self. Facts that are not newer do not come here. doubt: of the first home that was
- * in the place of one that was undone (ShardRoute).
+ * What a decided home means for the node self. The caller passes newer facts only. doubt: as in
+ * ShardRoute.
  */
 extern ShardHomeEvent
 shard_handoff_read(const ShardOwn *own, int32 self, const ShardHomeRecord *home, int32 doubt);
@@ -84,7 +84,7 @@ extern bool shard_handoff_step(ShardOwn *own, ShardHomeEvent event, int32 epoch,
 /* Answers to the coordinator's questions (M11): what a node does about a command. */
 typedef enum ShardHandoffAnswer
 {
-	SHARD_HANDOFF_IGNORE = 0, /* stale, or not mine: facts will tell */
+	SHARD_HANDOFF_IGNORE = 0, /* stale, or of another node: facts will tell */
 	SHARD_HANDOFF_DO,		  /* carry it out */
 	SHARD_HANDOFF_DONE		  /* done already: say so again */
 } ShardHandoffAnswer;

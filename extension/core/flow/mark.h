@@ -46,11 +46,11 @@ typedef struct ShardMarks
 extern void shard_mark_init(ShardMarks *marks);
 extern void shard_mark_free(ShardMarks *marks);
 
-/* Forget all marks: for good, or so that an abort brings them back. */
+/* Forget all marks. clear: for good; drop: an abort brings them back. */
 extern void shard_mark_clear(ShardMarks *marks);
 extern void shard_mark_drop(ShardMarks *marks);
 
-/* Was an item with this stamp taken in? Never true for one that has none. */
+/* Was an item with this stamp taken in? False for an item without a stamp. */
 extern bool shard_mark_passed(const ShardMarks *marks, ShardStamp stamp);
 
 /*
@@ -59,7 +59,7 @@ extern bool shard_mark_passed(const ShardMarks *marks, ShardStamp stamp);
 extern bool shard_mark_can_be(ShardStamp stamp, int32 type_id, int32 shard, int32 last_node);
 
 /*
- * It is taken in now. The mark never falls. Prefixes that are new cost least in their order.
+ * An item with this stamp is taken in now. The mark never falls. New prefixes cost least in their order.
  */
 extern void shard_mark_raise(ShardMarks *marks, ShardStamp stamp);
 

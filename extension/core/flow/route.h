@@ -36,7 +36,7 @@ typedef struct ShardItem
 	int32 epoch; /* home epoch tag */
 	bool sent;	 /* was possibly on a wire, under this tag or an older one (N2) */
 	ShardStamp stamp;
-	const void *body; /* the host's */
+	const void *body; /* owned by the host */
 } ShardItem;
 
 typedef struct ShardRoute
@@ -59,7 +59,7 @@ typedef struct ShardRoute
 	bool drains;	   /* in the list of those with parked messages */
 	bool wrong;		   /* a fact contradicts what is here: stopped (M6) */
 	int32 marks_epoch; /* own epoch that the committed marks belong to */
-	int64 done;		   /* my items up to this rseq are taken in at home, as it told */
+	int64 done;		   /* this node's items up to this rseq are taken in, as the home told */
 	ShardMarks marks;
 	dlist_node touched_node;
 	dlist_node drains_node;
@@ -88,7 +88,7 @@ typedef struct ShardRouteHost
 	 */
 	void (*discard)(void *context, const ShardRoute *route);
 
-	/* Next number for a stamp of that lane; the newest that may have been given, in this life or before; and the lane of a shard. */
+	/* The next number for a stamp of that lane; the newest number that may have been given; and the lane of a shard. */
 	int64 (*next_rseq)(void *context, int32 lane);
 	int64 (*last_rseq)(void *context, int32 lane);
 	int32 (*lane)(void *context, int32 type_id, int32 shard);
@@ -119,11 +119,11 @@ typedef struct ShardRouteHost
 	/* Whether the item had its effect cannot be known: it becomes a dead letter (N2). */
 	void (*in_doubt)(void *context, const ShardRoute *route, const ShardItem *item);
 
-	/* To be told to origins after the gate: refused, with the newest fact; taken in up to. */
+	/* To be told to origins after the gate: an item is refused, with the newest fact; items are taken in up to mark. */
 	void (*refused)(void *context, const ShardRoute *route, const ShardItem *item);
 	void (*announce)(void *context, const ShardRoute *route, ShardStamp mark);
 
-	/* To the control plane: ask for the home; active now (after commit); a fact cannot be true. */
+	/* To the control plane: ask for the home; the shard is active now (after commit); a fact cannot be true. */
 	void (*want_home)(void *context, const ShardRoute *route);
 	void (*started)(void *context, const ShardRoute *route);
 	void (*wrong)(void *context, const ShardRoute *route, const ShardHomeRecord *home);
@@ -180,7 +180,7 @@ extern void shard_route_floor(ShardRoutes *routes, ShardStamp floor);
 extern void shard_route_fact(ShardRoutes *routes, int32 type_id, int32 shard,
 							 const ShardHomeRecord *home, int64 n);
 
-/* Parked messages that can go on, of all shards; true: some are left that could, too. */
+/* Send on the parked messages that can go on, of all shards; true: some are left that could, too. */
 extern bool shard_route_drain(ShardRoutes *routes);
 
 /* Ask once more for all homes that messages wait for. */

@@ -89,7 +89,7 @@ shard_stream_writer(const ShardStream *stream, int64 seq)
 	return nobody;
 }
 
-/* Is that row, as the receiver knows it, one that I wrote? Row 0 is the empty stream. */
+/* Is that row, as the receiver knows it, one that this node wrote? Row 0 is the empty stream. */
 static bool
 in_lineage(const ShardStream *stream, const ShardStreamPosition *position)
 {

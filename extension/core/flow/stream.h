@@ -24,9 +24,9 @@ typedef struct ShardStreamBegin
 /* Origin's link to a receiver, one per (lane, channel, destination). Volatile. */
 typedef enum ShardStreamState
 {
-	SHARD_STREAM_CLOSED = 0,		/* next: OPEN, or one of the last two, by the answer to hello */
-	SHARD_STREAM_OPEN = 1,			/* next: CLOSED, by any error or time-out (X5) */
-	SHARD_STREAM_ORIGIN_REGRESSED,	/* quarantined: the receiver knows rows that I never wrote */
+	SHARD_STREAM_CLOSED = 0,	   /* next: OPEN, or one of the last two, by the answer to hello */
+	SHARD_STREAM_OPEN = 1,		   /* next: CLOSED, by any error or time-out (X5) */
+	SHARD_STREAM_ORIGIN_REGRESSED, /* quarantined: the receiver knows rows that this node never wrote */
 	SHARD_STREAM_RECEIVER_REGRESSED /* quarantined: it lacks rows that it had acknowledged */
 } ShardStreamState;
 
