@@ -32,7 +32,7 @@ typedef enum ShardPassivationStrategy
 	SHARD_PASSIVATION_SLRU, /* the same in levels: an entity that is accessed again is promoted */
 	SHARD_PASSIVATION_MRU,	/* the entity that was accessed last before the newcomer */
 	SHARD_PASSIVATION_LFU,	/* the entity accessed least often; of several, least recently */
-	SHARD_PASSIVATION_LFU_AGING, /* the same, but past fame fades */
+	SHARD_PASSIVATION_LFU_AGING, /* as LFU, but old accesses count less */
 	SHARD_PASSIVATION_COMPOSITE, /* a window (lru), then a filter by frequency, then slru */
 	SHARD_PASSIVATION_STRATEGIES
 } ShardPassivationStrategy;

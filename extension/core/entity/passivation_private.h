@@ -2,7 +2,7 @@
  * core/entity/passivation_private.h
  *		What strategies of passivation are made of: segments by recency, lists by frequency, a sketch of frequencies.
  *
- * Put to work by the region worker with passivation by strategy.
+ * Made for the region worker with passivation by strategy.
  */
 #pragma once
 
@@ -36,7 +36,7 @@ extern void shard_passivation_frequency_insert(ShardFrequency *frequency,
 extern void shard_passivation_frequency_touch(ShardFrequency *frequency,
 											  ShardPassivationEntity *entity, uint64 turn);
 
-/* An entity that leaves by itself does not make the others older. */
+/* An entity leaves by itself; that does not make the others older. */
 extern void
 shard_passivation_frequency_remove(ShardFrequency *frequency, ShardPassivationEntity *entity);
 
@@ -95,7 +95,8 @@ shard_passivation_segments_pop_recent(ShardSegments *segments, int keep,
 
 /*
  * ---- passivation_sketch.c: How often something was accessed, roughly and in little memory: a count-min sketch.
- * * Rows of small counters; an access raises one counter in each row, the estimate is the least of
+ *
+ * Rows of small counters; an access raises one counter in each row, the estimate is the least of
  * them. It is never too low until counters are full or are halved, which happens after a number of
  * accesses, so that what was popular long ago fades (TinyLFU).
  */
@@ -123,7 +124,7 @@ extern void shard_passivation_sketch_init(ShardSketch *sketch, int depth, int co
 extern void shard_passivation_sketch_free(ShardSketch *sketch);
 
 /*
- * Start from 0, for so many entities at a time: in a row, width_multiplier times the next power of
+ * Start from 0, for that number of entities at a time: in a row, width_multiplier times the next power of
  * two; counters are halved after reset_multiplier times as many accesses.
  */
 extern void shard_passivation_sketch_reset(ShardSketch *sketch, int entities, int width_multiplier,
