@@ -28,7 +28,7 @@ typedef enum ShardControlKind
 	SHARD_CONTROL_SYNCED,	 /* b; point; uuid: seal */
 	SHARD_CONTROL_ACCEPT,	 /* b; n; point: prev; commit_n; entries */
 	SHARD_CONTROL_ACCEPTED,	 /* b; n; uuid: seal */
-	SHARD_CONTROL_NEED_SYNC, /* b; n; point: mine */
+	SHARD_CONTROL_NEED_SYNC, /* b; n; point: the voter's */
 	SHARD_CONTROL_NACK,		 /* b: of the refused message; ballot: promised; text: why */
 	SHARD_CONTROL_HEARTBEAT, /* b; token: number of the heartbeat; commit_n; nodes: nodes whose place is claimed
 							  * in vain (I14), nodes2: those of them at whose address no node was found;
@@ -36,7 +36,7 @@ typedef enum ShardControlKind
 	SHARD_CONTROL_HEARTBEAT_ACK, /* b; token; n: learned; nodes: those that the sender cannot reach; point: own; ballot:
 								  * promised; voter_state; flag: it exits, and has not left everything yet (M20) */
 	SHARD_CONTROL_LEARN,	 /* n: delta above this, 0 = full; commit_n: up to; entries */
-	SHARD_CONTROL_GET_DELTA, /* n: I have learned up to this */
+	SHARD_CONTROL_GET_DELTA, /* n: the sender has learned up to this */
 	SHARD_CONTROL_COLLECT, /* uuid: start of the journal, which forgot; new_era: the one to come: say
 							  * what you know, learn no more (R14) */
 	SHARD_CONTROL_COLLECTED, /* uuid; new_era: the least one to come; flag: it is the one asked for;

@@ -47,6 +47,7 @@ typedef struct ShardMapEntry
 
 typedef struct ShardMap ShardMap;
 
+/* An empty map, in the current memory context; the caller owns it. */
 extern ShardMap *shard_map_create(void);
 extern void shard_map_destroy(ShardMap *map);
 
@@ -75,10 +76,10 @@ extern void shard_map_put(ShardMap *map, const ShardMapEntry *entry);
  */
 extern void shard_map_expect(ShardMap *map, const ShardMapEntry *entries, int count);
 
-/* Slots that made room for others, ever: what insertions have cost. */
+/* Number of slots that were shifted since the map was made: what insertions have cost. */
 extern int64 shard_map_shifted(const ShardMap *map);
 
-/* The same, unless the map's entry of that key is as new or newer. Did it change anything? */
+/* Put an entry, unless the map's entry of that key is as new or newer. True: the map has changed. */
 extern bool shard_map_learn(ShardMap *map, const ShardMapEntry *entry);
 
 /*

@@ -16,11 +16,14 @@ typedef struct ShardNumberedType
 	const char *owner; /* "": not known */
 } ShardNumberedType;
 
-/* One more, unless its owner has one in its group: lists have one type of each owner in each group, which is all that is asked. */
+/*
+ * Add a type to a list, unless its owner has one in its group: one type of each owner in each group is enough for all
+ * questions.
+ */
 extern void
 shard_type_number_add(ShardNumberedType *types, int *count, int32 type_id, const char *owner);
 
-/* Those of a map, in the arena. */
+/* The list for the types of a map, in the arena. */
 extern ShardNumberedType *
 shard_type_number_list(const ShardMap *map, ShardArena *arena, int *count);
 
@@ -64,25 +67,26 @@ typedef struct ShardTypeRoom
 	int64 bytes; /* of their records */
 } ShardTypeRoom;
 
-/* All types of a cluster together, at most; those that one member has alone half of each (C20). */
+/* The most that all types of a cluster take up together; the types that one member alone has may take half of each (C20). */
 #define SHARD_ROOM_TYPES 2048
 #define SHARD_ROOM_SHARDS (2 * SHARD_MAX_SHARDS)
 #define SHARD_ROOM_BYTES (4 * 1024 * 1024)
 
+/* Add what a type and its record take up. */
 extern void
 shard_type_room_add(ShardTypeRoom *room, const ShardMapEntry *entry, const ShardTypeRecord *type);
 
-/* Is there room for all types, of which one member has some alone? */
+/* Is there room? all: what all types take up; alone: the part of it that one member alone has. */
 extern bool shard_type_room_fits(const ShardTypeRoom *all, const ShardTypeRoom *alone);
 
-/* Types that a node which joins brings, at most, and the bytes of their records: none has more, and a cluster has no room for them. */
+/* The most types that a joiner brings, and the bytes of their records: a cluster has no room for more. */
 #define SHARD_JOIN_TYPES 1024
 #define SHARD_JOIN_TYPE_BYTES SHARD_ROOM_BYTES
 
-/* All of what it says when it joins. */
+/* The bytes of a joiner's JOIN message, at most. */
 #define SHARD_JOIN_MAX_BYTES (SHARD_JOIN_TYPE_BYTES + 256 * 1024)
 
-/* Why a node with these types is not even called back, whatever they are; in the arena. NULL: they are not too many, nor too long. */
+/* Why a node with these types is not even called back: they are too many, or too long. In the arena; NULL: they are not. */
 extern const char *
 shard_type_number_bounds(const ShardMapEntry *types, int n_types, ShardArena *arena);
 

@@ -63,7 +63,8 @@ extern void shard_voter_observe(ShardVoter *voter, const ShardControl *message);
 extern void shard_voter_remind(const ShardVoter *voter, int32 node, ShardControl *message);
 
 /*
- * What another voter remembers of me (R12), in a PREPARE or HEARTBEAT: turns me amnesiac if I know less, and my seal is on it.
+ * What another voter remembers of this one (R12), in a PREPARE or HEARTBEAT: this voter turns amnesiac if it knows less, and
+ * its own seal is on what the other voter remembers.
  */
 extern void shard_voter_reminded(ShardVoter *voter, const ShardControl *message, ShardActions *out);
 

@@ -7,7 +7,7 @@
 #include "core/base/timing.h"
 #include "core/map/voter.h"
 
-/* Other voters that are remembered: those of a change from seven to seven others. */
+/* The most voters that are remembered: in a change from seven voters to seven others. */
 #define VOTER_MEMORY_SIZE (2 * SHARD_MAX_VOTERS)
 
 /* The most that another voter is known to have promised and accepted, and its seal on that. */
