@@ -20,14 +20,14 @@ typedef struct ShardHomesSettings
 	int64 start_timeout;
 	int32
 		absolute_limit; /* of least_shard, for types without settings of their own; 0: its default */
-	double relative_limit; /* the same */
+	double relative_limit; /* likewise */
 } ShardHomesSettings;
 
 /* What becomes of a command. */
 typedef enum ShardHomesResult
 {
 	SHARD_HOMES_DONE,
-	SHARD_HOMES_REFUSED, /* a reason is given */
+	SHARD_HOMES_REFUSED, /* *why says the reason */
 	SHARD_HOMES_WAITS	 /* its end comes later, by shard_homes_next_answer() */
 } ShardHomesResult;
 
@@ -61,6 +61,8 @@ extern void shard_homes_destroy(ShardHomes *homes);
 
 /* The interval of rebalancing has changed: it starts now. */
 extern void shard_homes_new_interval(ShardHomes *homes, int64 now);
+
+/* The office was taken just now. proposer: kept by reference until the office is lost. */
 extern void shard_homes_take_office(ShardHomes *homes, int64 now, const ShardProposer *proposer);
 
 /* The office is lost: this node does not end what still waits here. */
@@ -68,8 +70,8 @@ extern void shard_homes_lose_office(ShardHomes *homes);
 
 /*
  * REGISTER, START_TYPE, GET_SHARD_HOMES, SHARDS_STARTED, IMPORT_READY, SHARD_STOPPED, STAGED,
- * IMPORT_FAILED. Stale and repeated ones are harmless. Any other message only has what
- * was decided meanwhile taken in.
+ * IMPORT_FAILED. Stale and repeated ones are harmless. With any other message the
+ * function only takes in what was decided meanwhile.
  */
 extern void
 shard_homes_receive(ShardHomes *homes, int64 now, const ShardControl *message,
@@ -98,13 +100,13 @@ extern bool shard_homes_next_answer(ShardHomes *homes, ShardHomesAnswer *answer)
 /* ---- operators' commands (core/map/command.h); refused: *why, a constant ---- */
 
 /*
- * MOVE a shard. Waits until that is decided, or has failed; if the shard is moving already, until it does no more.
+ * MOVE a shard. Waits until the move is decided, or has failed; if the shard is moving already, until that move has ended.
  */
 extern ShardHomesResult
 shard_homes_move(ShardHomes *homes, int64 now, const ShardCommand *command,
 				 const ShardRoster *roster, ShardActions *out, const char **why);
 
-/* REBALANCE a type, or all, now: a round. *number: moves that begin. */
+/* REBALANCE a type, or all types, now: a round. *number: how many moves begin. */
 extern ShardHomesResult
 shard_homes_rebalance(ShardHomes *homes, int64 now, const ShardCommand *command,
 					  const ShardRoster *roster, ShardActions *out, int64 *number,
@@ -120,7 +122,7 @@ typedef struct ShardHomesPlan
 {
 	int n_homes;
 	ShardMapEntry *homes; /* each as it would be while it moves; in the arena of out */
-	bool more;			  /* than those */
+	bool more;			  /* more moves would begin than those */
 } ShardHomesPlan;
 
 /*

@@ -31,8 +31,8 @@ typedef enum ShardMoveEvent
 	SHARD_MOVE_STOPPED, /* ShardStopped of this move */
 	SHARD_MOVE_STAGED,	/* Staged of this move */
 	SHARD_MOVE_IMPORT_FAILED,
-	SHARD_MOVE_TIMED_OUT, /* or its target is gone */
-	SHARD_MOVE_DECIDED,	  /* epoch + 1, here or there */
+	SHARD_MOVE_TIMED_OUT, /* the move takes too long, or its target is gone */
+	SHARD_MOVE_DECIDED,	  /* the home has epoch + 1, at the old node or the new one */
 	SHARD_MOVE_STARTED,	  /* ShardStarted of the epoch */
 	SHARD_MOVE_OVERTAKEN  /* the key says something else: the move was ended by a write-off */
 } ShardMoveEvent;
