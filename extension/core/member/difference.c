@@ -49,7 +49,7 @@ line_length(const char *line)
 	return line ? strcspn(line, "\n") : 0;
 }
 
-/* So much of a line as people are shown: what is too long is cut, not within a character of UTF-8. */
+/* The part of a line that people are shown: a long line is cut, between characters of UTF-8. */
 static void
 put_line(char *target, const char *line)
 {

@@ -3,7 +3,7 @@
  *		Downing strategies: one side's view in, the members that it must down out.
  *
  * Sets of members are bit masks over the view. What counts: up and leaving members. Joining and weakly
- * up ones do not count, since not everybody need know them, but are downed with their side. Exiting,
+ * up ones do not count, since not every member need know them, but are downed with their side. Exiting,
  * down and departed ones neither count nor are downed again.
  *
  * A partition may come while a status is changing, and then the sides count differently. A side that

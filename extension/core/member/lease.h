@@ -51,7 +51,7 @@ typedef struct ShardLease
 	struct
 	{
 		int64 until;
-		int64 n;					  /* facts that it presupposes */
+		int64 n;					  /* version of the map that it presupposes */
 	} grants[SHARD_LEASE_REMEMBERED]; /* oldest first */
 } ShardLease;
 
