@@ -89,7 +89,7 @@ shard_node_learn_forced(ShardNode *node)
 	shard_node_learn_founded(node);
 }
 
-/* Tombstones that everybody has passed go (R8). */
+/* Tombstones that all members have passed go (R8). */
 static void
 purge(ShardNode *node)
 {
