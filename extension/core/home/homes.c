@@ -216,7 +216,7 @@ shard_homes_asked(HomesShard *shard, int64 now)
 
 /* ---- messages --------------------------------------------------------------------------------- */
 
-/* A list in the place of the one before. */
+/* Keep a list in the place of the former list. */
 static void
 keep_list(int32 **kept, int *n_kept, const int32 *ids, int count)
 {
@@ -265,7 +265,10 @@ register_region(ShardHomes *homes, int64 now, const ShardControl *message, Shard
 	ShardControl *reply;
 	int n_types;
 
-	/* Ids of types that there are, and of some that are gone: more of them are none, and would have to be put in order. */
+	/*
+	 * Room for the ids of all types, and of some that are gone: a longer list names ids that are none, and would cost
+	 * time to sort.
+	 */
 	(void) shard_map_list(homes->decided, SHARD_MAP_TYPE, homes->arena, &n_types);
 	if (message->n_nodes > SHARD_ROOM_TYPES + n_types ||
 		message->n_nodes2 > SHARD_ROOM_TYPES + n_types)
@@ -324,8 +327,8 @@ register_region(ShardHomes *homes, int64 now, const ShardControl *message, Shard
 }
 
 /*
- * GetShardHomes: what is decided is answered at once, unless it is about to change (C2); the rest is
- * allocated by the next tick.
+ * GetShardHomes: a home that is decided is answered at once, unless it is about to change (C2); the
+ * next tick allocates the others.
  */
 static void
 get_homes(ShardHomes *homes, const ShardControl *message, const ShardProposer *proposer,

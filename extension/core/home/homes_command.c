@@ -124,7 +124,7 @@ serve(ShardHomes *homes, int64 now, HomesWaiter *waiter, const ShardRoster *rost
 	return SHARD_HOMES_REFUSED;
 }
 
-/* Begin the moves of those whose shards are at rest now. */
+/* Begin the moves of the waiting commands whose shards are at rest now. */
 void
 shard_homes_serve(ShardHomes *homes, int64 now, const ShardRoster *roster)
 {
@@ -164,7 +164,7 @@ shard_homes_move(ShardHomes *homes, int64 now, const ShardCommand *command,
 
 /* ---- rounds of rebalancing -------------------------------------------------------------------- */
 
-/* The functions of a type have answered, and so many moves begin by it. */
+/* The functions of a type have answered, and number moves begin by that. */
 void
 shard_homes_round_ended(ShardHomes *homes, int32 type_id, int64 number)
 {

@@ -346,7 +346,7 @@ tell_member(ShardHomes *homes, HomesNode *known, int32 node, const ShardMemberRe
 	}
 }
 
-/* A member was decided. Another incarnation may have forgotten what the one before had started. */
+/* A member's record was decided. A new incarnation may not know what the former one had started. */
 static void
 follow_member(ShardHomes *homes, const ShardMapEntry *entry)
 {
@@ -395,7 +395,7 @@ shard_homes_pinned_by(const ShardHomes *homes, ShardShardKey key, bool pinned)
 	return "";
 }
 
-/* A pin was decided, or that there is none any more. */
+/* A pin, or the end of a pin, was decided. */
 static void
 follow_pin(ShardHomes *homes, const ShardMapEntry *entry)
 {

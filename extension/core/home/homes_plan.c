@@ -58,7 +58,7 @@ count_members(ShardHomes *homes, const char *role)
 	return up;
 }
 
-/* The minimum of members, or of those with a role; 0: none was asked for. */
+/* The minimum of members, or of members with a role; 0: there is none. */
 static int32
 minimum_of(const ShardHomes *homes, const char *role)
 {
@@ -367,7 +367,7 @@ end_pin(const ShardMapEntry *pin, ShardProposer *proposer)
 {
 	ShardMapEntry change = {.key = pin->key, .n = pin->n, .deleted = true};
 
-	/* With another change of it under way it is looked at again later. */
+	/* With another change of the pin under way, a later round looks at it again. */
 	(void) shard_proposer_propose(proposer, &change, 1);
 }
 
@@ -425,7 +425,7 @@ shard_homes_plan_dry(ShardHomes *homes, int64 now, int32 type_id, const ShardRos
 	(void) plan_type(homes, now, type_id, NULL, roster, &n_pending);
 }
 
-/* What is due of it: pins, and a round of rebalancing. */
+/* Plans that are due: pins, and a round of rebalancing. */
 void
 shard_homes_plan(ShardHomes *homes, int64 now, ShardProposer *proposer, const ShardRoster *roster)
 {

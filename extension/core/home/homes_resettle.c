@@ -15,8 +15,9 @@
 #include "core/member/membership.h"
 
 /*
- * A leaving member's shards that move, or wait for their targets, at the same time. Types share them evenly:
- * one whose targets refuse, or do not answer, may not keep the others here.
+ * The most shards of a leaving member that move, or wait for their targets, at the same time. Types share
+ * this number evenly: a type whose targets refuse, or do not answer, may not keep the shards of other types
+ * here.
  */
 #define EVACUATION_LIMIT 64
 
@@ -43,8 +44,8 @@ is_stray(ShardHomes *homes, const HomesShard *shard, int64 now)
 }
 
 /*
- * Is that shard one to get another home? Not one whose move can still end forward (M9): what is being
- * copied may be staged already, with all of its state.
+ * Is that shard to get another home? A shard whose move can still end forward is not (M9): what is
+ * being copied may be staged already, with all of its state.
  */
 static bool
 goes(ShardHomes *homes, const HomesShard *shard, int32 node, HomesResettlement how, int64 now)
@@ -151,7 +152,7 @@ is_changing(const ShardHomes *homes, const HomesShard *shard)
 																 shard->key.shard});
 }
 
-/* How many of them may be given other homes now? */
+/* How many shards of a type may be given other homes now? */
 static int
 room_for(const TypeShards *shards, int n_busy, HomesResettlement how)
 {

@@ -23,7 +23,7 @@
 /* Shards of one question. */
 #define QUESTION_LIMIT 500
 
-/* A failure of the same kind is told again after that time, whatever its words. */
+/* A failure of the same kind is told again only after this time, even in other words. */
 #define TELL_AGAIN (60 * SHARD_SECOND)
 
 /* What is known of a type's functions, NULL: nothing was asked yet. */
@@ -230,7 +230,7 @@ say(const ShardHomes *homes, const char *format, ...)
 	return shard_arena_copy(homes->arena, text, strlen(text) + 1);
 }
 
-/* Is a failure of that kind to be told now? Then not again for a while. */
+/* Is a failure of that kind to be told now? If so, the function notes that it was. */
 static bool
 is_news(HomesStrategy *strategy, int64 now, int32 kind)
 {
@@ -294,7 +294,7 @@ tell_unnamed(ShardHomes *homes, int64 now, HomesStrategy *strategy, const PlanVi
 						 n_unnamed > 1 ? say(homes, " and %d more", n_unnamed - 1) : ""));
 }
 
-/* What is wrong with an answer, and of which kind that is; NULL: nothing. */
+/* What is wrong with an answer, NULL: nothing; and of which kind the failure is. */
 static const char *
 find_nonsense(ShardHomes *homes, const HomesStrategy *strategy, const PlanView *plan,
 			  const ShardHomesStrategy *answer, int32 *kind)

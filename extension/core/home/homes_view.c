@@ -216,7 +216,8 @@ place(PlacedShard *list, int *count, int32 shard, int region, const PlanView *pl
 
 /*
  * The shards of the type, oldest first. First homes that are proposed and not decided yet are the newest:
- * those that follow have to know of them. Those that move until that is decided are noted.
+ * the choice of further homes has to count them. Shards whose move is not decided yet are listed as
+ * moving.
  */
 static PlacedShard *
 place_shards(PlanView *plan, ShardHomes *homes, const ShardAllocationRegion *regions, int n_regions,

@@ -23,7 +23,10 @@ shard_import_own_place(const ShardImportPlaces *taken)
 		   (taken->of_owner == 0 && taken->all < SHARD_IMPORT_BY_OWNER);
 }
 
-/* Those jobs that do the same. */
+/*
+ * Count the jobs that do the same work as a job, copying or preparing: all, of its owner, and of
+ * its owner from its home.
+ */
 static ShardImportPlaces
 count(const ShardImportJob *jobs, int n_jobs, const ShardImportJob *job)
 {
