@@ -411,7 +411,7 @@ shard_control_decode_header(const char *bytes, size_t length, ShardControl *mess
 	return !reader.failed;
 }
 
-/* A message that is none is left all zero. */
+/* If the bytes are no message, *message is left all zero. */
 bool
 shard_control_decode(const char *bytes, size_t length, ShardArena *arena, ShardControl *message)
 {

@@ -219,8 +219,8 @@ shard_proposer_add_peer(ShardProposer *proposer, int32 node)
 }
 
 /*
- * The i-th of the voters of today and of those to come; 0 behind the last. One that is both comes
- * twice.
+ * The i-th of the present voters and of the voters to come; 0 behind the last. A voter that is both
+ * comes twice.
  */
 int32
 shard_proposer_voter(const ShardVotersRecord *voters, int i)
@@ -251,8 +251,8 @@ majority(const ShardProposer *proposer, const int32 *nodes, int n_nodes,
 }
 
 /*
- * Is there a quorum of those that count: a majority of today's voters and, while they change, of
- * those to come (R9)? Never without voters.
+ * Do the voters for which counts() is true make a quorum: a majority of the present voters and,
+ * while they change, of those to come (R9)? Never without voters.
  */
 bool
 shard_proposer_quorum(const ShardProposer *proposer, const ShardVotersRecord *voters,

@@ -293,8 +293,8 @@ shard_record_get_pin(const ShardMapEntry *entry)
 }
 
 /*
- * The value is complete: add what a newer version had behind it, and make an entry of it whose bytes
- * are in the arena.
+ * The value is complete: add the bytes that a newer version had behind it, and make an entry with a
+ * value in the arena.
  */
 static ShardMapEntry
 finish(StringInfo out, const ShardExtra *extra, ShardMapKey key, int64 n, ShardArena *arena)

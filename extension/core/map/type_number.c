@@ -15,7 +15,7 @@
 #include "core/base/text.h"
 #include "core/map/type_number.h"
 
-/* Wishes beyond this are nonsense; one of them would use up the ids. */
+/* Wishes beyond this are not granted: one of them would use up the ids. */
 #define MAX_TYPE_WISH (PG_INT32_MAX / 2)
 
 static bool

@@ -52,8 +52,8 @@ shard_voter_set_self(ShardVoter *voter, int32 self)
 }
 
 /*
- * What is remembered of others goes with it: losing the
- * newest of that weakens a check, no promise.
+ * The row has what is remembered of other voters, too: losing the newest of that weakens a check,
+ * no promise.
  */
 void
 shard_voter_save(const ShardVoter *voter, ShardActions *out)
@@ -351,8 +351,8 @@ may_give(ShardVoter *voter, int32 candidate, int64 now)
 }
 
 /*
- * FETCH (R2): the whole state, as long as the promise to that candidate is the newest one. Promises
- * are durable in their order, so what is given here is durable, too.
+ * FETCH (R2): give the whole state, as long as the promise to that candidate is the newest one.
+ * Promises become durable in their order, so the state that is given here is durable, too.
  */
 static void
 fetch(ShardVoter *voter, int64 now, const ShardControl *message, ShardActions *out)

@@ -166,8 +166,8 @@ shard_voter_remind(const ShardVoter *voter, int32 node, ShardControl *message)
 }
 
 /*
- * Under a newer promise the point may have gone back lawfully (R3), and under the same one before anything was accepted
- * under it; all else has been forgotten.
+ * Does this voter know less than a reminder says? Under a newer promise the point may have gone back lawfully (R3), and
+ * under the same promise as long as nothing was accepted under it; in all other cases the voter has forgotten.
  */
 static bool
 knows_less(const ShardVoter *voter, int64 promised, ShardMapPoint point)
