@@ -226,8 +226,8 @@ has_other_up(const ShardRoster *roster, const ShardProposer *proposer, int32 nod
 }
 
 /*
- * Could another member have the shards of a node? Not one of which something is being decided: of members
- * that are to be emptied at once each would count on the others.
+ * Could another member have the shards of a node? A member whose record is being changed does not count:
+ * otherwise of several members that are to be emptied at once each would count on the others.
  */
 static bool
 may_be_emptied(const ShardRoster *roster, const ShardProposer *proposer, int32 node,

@@ -302,8 +302,8 @@ take_settings(const ShardRoster *roster, const RosterClaim *claim, ShardMemberRe
 }
 
 /*
- * Make the claimant its node's incarnation. Its number is one more than the one before, so all that
- * the old one sends from now on is known for old.
+ * Make the claimant its node's incarnation. Its number is one more than that of the former
+ * incarnation, so all that the former one sends from now on is recognized as old.
  */
 static void
 grant(ShardRoster *roster, RosterClaim *claim, const ShardMapEntry *entry,

@@ -54,9 +54,8 @@ typedef struct RosterMember
 	int n_reports;
 	int32 reports[SHARD_DOWNING_MAX_MEMBERS]; /* the members that it cannot reach */
 	int32 wish_inc; /* the incarnation whose operator wished it to stay, or to leave (N6) */
-	int64
-		stays; /* number of the last wish to stay, 0: none; wishes with lower numbers do not count */
-	int64 leaves; /* the same of the last wish to leave */
+	int64 stays;	/* number of the last wish to stay, 0: none; lower wishes do not count */
+	int64 leaves;	/* the same of the last wish to leave */
 	ShardDetector detector;
 } RosterMember;
 

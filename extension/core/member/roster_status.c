@@ -174,7 +174,10 @@ take_step(ShardRoster *roster, int64 now, const ShardMapEntry *entry, ShardMembe
 	}
 }
 
-/* Homes that keep a member that goes; when the last one of them is gone is noted. */
+/*
+ * The number of homes that a member which goes still has to give away; notes when there are none
+ * any more.
+ */
 static int
 look_at_homes(const ShardRoster *roster, const ShardMap *decided, int32 node,
 			  int (*homes_of)(const void *context, int32 node), const void *context)
