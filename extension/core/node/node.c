@@ -327,7 +327,10 @@ header_is_good(ShardNode *node, int64 now, const ShardControl *message)
 	{
 		ShardControl *reply;
 
-		/* Whose node is over hears that, and not that another start of it lives. */
+		/*
+		 * A node that was removed for good hears so, instead of hearing that another start of it
+		 * lives.
+		 */
 		if (shard_membership_is_gone(member.status))
 		{
 			shard_node_member_called(node, message);

@@ -193,7 +193,10 @@ is_new(ShardNode *node, const ShardControl *message)
 	return true;
 }
 
-/* Has a command of that number been taken here, or of a later one; or did an earlier process hold that office, and may have? */
+/*
+ * May the command have been taken: did one with its number, or a later one, come here; or did an earlier process hold that
+ * office?
+ */
 static bool
 may_be_taken(const ShardNode *node, const ShardControl *message)
 {

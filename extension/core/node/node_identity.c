@@ -42,7 +42,7 @@ shard_node_write_identity(ShardNode *node)
 	shard_action_write(node->out, SHARD_STORE_NODE, &entry);
 }
 
-/* Take the durable identity. False: the bytes are none. */
+/* Take the durable identity. False: the bytes are damaged. */
 bool
 shard_node_load_identity(ShardNode *node, const ShardMapEntry *entry)
 {

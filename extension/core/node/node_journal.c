@@ -118,14 +118,14 @@ shard_node_journal_votes(const ShardNode *node)
 	return has_journal(node, node->learned);
 }
 
-/* The era after another one; after the last one there is none. */
+/* The era after another one; the last one stays the last. */
 static int32
 next_era(int32 era)
 {
 	return Min(era, PG_INT32_MAX - 1) + 1;
 }
 
-/* Is a node a member in a map, so that it has part in what becomes of it? */
+/* Is a node a member in a map, so that it may have learned what was decided next? */
 static bool
 is_in(const ShardNode *node, const ShardMap *map, int32 id)
 {
@@ -255,7 +255,7 @@ take_homes_ahead(ShardMap *map, const ShardMapEntry *entries, int n_entries)
 	}
 }
 
-/* The greater of two answers, with what the other one knows ahead of it. */
+/* Keep the greater of two answers, with what the other one knows ahead of it. */
 static void
 take_answer(ShardNode *node, const ShardMapEntry *entries, int n_entries, ShardMapPoint point)
 {

@@ -148,7 +148,10 @@ learn_entry(ShardNode *node, const ShardMapEntry *entry)
 	return true;
 }
 
-/* A full copy replaces what is here: keys that it lacks are gone. Is this node itself among them? */
+/*
+ * A full copy replaces what is here: keys that it lacks are dropped. True: this node's own record is
+ * among them.
+ */
 static bool
 drop_absent(ShardNode *node, const ShardMapEntry *entries, int n_entries, int64 upto_n)
 {

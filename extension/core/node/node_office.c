@@ -16,8 +16,8 @@
 #include "core/node/node_private.h"
 
 /*
- * Members that have to be told of decisions. Those that just went have to hear of that, too, if they are there:
- * one that was written off is dialled again only when it was heard.
+ * Members that have to be told of decisions. Members that have just gone have to hear of that, too, if they are
+ * there: one that was written off is dialled again only when it was heard.
  */
 static int
 audience(const ShardNode *node, int64 now, const ShardMap *map, int32 **members)
@@ -103,7 +103,7 @@ maybe_campaign(ShardNode *node, int64 now)
 	rank = candidate_rank(node);
 	if (rank < 0 || silence < SHARD_ELECTION_TIMEOUT + rank * SHARD_CANDIDATE_STEP)
 		return;
-	/* Two that fail against each other must not go on trying at the same time. */
+	/* Two candidates that fail against each other must not go on trying at the same time. */
 	node->next_campaign = now + SHARD_ELECTION_TIMEOUT +
 						  (rank + 1) * SHARD_CANDIDATE_STEP * (1 + Min(node->campaigns, 8));
 	node->campaigns++;
@@ -337,7 +337,7 @@ is_from_incarnation(const ShardNode *node, const ShardControl *message)
 void
 shard_node_office_receive(ShardNode *node, int64 now, const ShardControl *message)
 {
-	/* What the same message said before, of its era or of facts, may have ended the office. */
+	/* An earlier look at the same message, for its era or facts, may have ended the office. */
 	follow_office(node, now);
 	switch (message->kind)
 	{

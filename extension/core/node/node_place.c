@@ -34,7 +34,7 @@ found(ShardNode *node)
 	shard_node_member_workers(node, "");
 }
 
-/* Another address: what was found at the one before says nothing of it. */
+/* Look at another address: what was found at the former one says nothing of it. */
 static void
 look_there(ShardNode *node, int64 now, const char *dsn)
 {

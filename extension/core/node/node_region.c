@@ -97,7 +97,10 @@ find_home(const ShardNode *node, ShardShardKey key)
 	return shard_map_value(node->learned, (ShardMapKey){SHARD_MAP_HOME, key.type_id, key.shard});
 }
 
-/* Workers met shards without a route. They are told of those that are known; the others are asked for. */
+/*
+ * Workers met shards without a route. The workers are told of the homes that are known; this node asks
+ * the coordinator for the others.
+ */
 static void
 want(ShardNode *node, const ShardShardRef *shards, int n_shards)
 {
@@ -261,7 +264,7 @@ is_decided(const ShardNode *node, const ShardControl *message, const ShardHomeRe
 	}
 }
 
-/* May it be of what is decided, and not learned here yet? */
+/* May the order be about a move that is decided, and not learned here yet? */
 static bool
 is_ahead(const ShardControl *message, const ShardHomeRecord *home)
 {

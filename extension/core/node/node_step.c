@@ -96,8 +96,9 @@ is_full(const Waiting *waiting, size_t length)
 }
 
 /*
- * Room for one more to that node: what waits for the disk is bounded as what waits for a link is, which would
- * forget the rest (G5, C12). *forgotten: how many have made it. False: there is none.
+ * Make room for one more message to that node: what waits for the disk is bounded like what waits for a link,
+ * since the link would forget the rest (G5, C12). *forgotten: how many messages were dropped for it. False:
+ * there is no room.
  */
 static bool
 make_room(NodeQueue *queue, int32 to, size_t length, bool stays, int *forgotten)
@@ -162,7 +163,7 @@ shard_node_step_done(ShardNode *node, int64 token, bool good, const char *why)
 	shard_node_step_answer(node, token, good, 0, false, why);
 }
 
-/* The same, with a result, or because what became of it is not known. */
+/* A command is over, with a result, or because what became of it is not known. */
 void
 shard_node_step_answer(ShardNode *node, int64 token, bool good, int64 number, bool unknown,
 					   const char *why)
@@ -347,8 +348,8 @@ shard_node_step_is_stuck(const ShardNode *node, int64 now)
 }
 
 /*
- * What people are to know of a decision goes before what is told to other nodes because of it: hosts
- * write it down first.
+ * What people are to read of a decision goes before the messages that it causes, so that hosts write
+ * it down first.
  */
 static void
 put_decisions_first(ShardNode *node)

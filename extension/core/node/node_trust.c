@@ -17,8 +17,8 @@
 #include "core/node/node_private.h"
 
 /*
- * A ballot may be so far above all that this node knows: 2^20 rounds, which are 43 hours of elections that never end.
- * Ballots have room for 2^26 such steps, each of which has to become durable before the next.
+ * A ballot may be this far above all ballots that this node knows: 2^20 rounds, as many as 43 hours of elections
+ * take. Ballots have room for 2^26 such steps, each of which has to become durable before the next.
  */
 #define BALLOT_STEP (INT64CONST(1) << (16 + 20))
 
@@ -342,7 +342,9 @@ is_text(const ShardNode *node, const char *text)
 	return text == NULL || node->config.is_text(text, strlen(text));
 }
 
-/* Of a record that cannot be read there are none. */
+/*
+ * Are all texts of a record such as this database can have? A record that cannot be read has none.
+ */
 static bool
 has_texts(ShardNode *node, const ShardMapEntry *entry)
 {

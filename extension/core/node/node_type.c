@@ -136,7 +136,7 @@ is_altered(const ShardNode *node, const NodeType *type)
 		   state_differs(type, &known, node->arena);
 }
 
-/* What has an id is told again: the coordinator hears of it if its states are other ones. */
+/* A type with an id is told again: the coordinator hears if the structure of its states differs. */
 static void
 wish_again(ShardNode *node, NodeType *type, const ShardTypeRecord *record, int32 number)
 {
@@ -224,7 +224,7 @@ resolved(ShardNode *node, NodeType *type, int32 type_id, const ShardTypeRecord *
 	type->altered |= type->foreign;
 }
 
-/* The cluster has a type of that name that is another one. */
+/* The cluster has another type of that name. */
 static void
 refused(ShardNode *node, NodeType *type, const ShardTypeRecord *known)
 {
@@ -362,7 +362,10 @@ send_registration(ShardNode *node, int64 now)
 		const NodeType *type = &node->types[i];
 		int32 id = type->type_id != 0 ? type->type_id : type->wish.key.a;
 
-		/* What it may not host yet, or not any more, it has all the same. */
+		/*
+		 * A type that this node may not host yet, or not any more, is listed as one that the node
+		 * has.
+		 */
 		if (type->type_id != 0 && !type->proxy && !type->foreign)
 			message->nodes[message->n_nodes++] = id;
 		else if (id != 0)
@@ -403,7 +406,7 @@ lacks(ShardNode *node, NodeType *type, ShardTypeRefusal what, int64 now)
 	node->next_register = 0;
 }
 
-/* Is the answer that the cluster has no group or room for what is asked for still? */
+/* Does the answer say that the cluster has no group or room, for what this node still asks for? */
 static bool
 is_lack(const NodeType *type, const ShardControl *message, const ShardTypeRecord *record)
 {
@@ -610,7 +613,7 @@ shard_node_type_receive(ShardNode *node, int64 now, const ShardControl *message)
 #endif
 }
 
-/* A type's record was learned, as it is now: what was refused may be the same by now. */
+/* A type's present record was learned: a type that was refused may agree with it now. */
 static void
 type_learned(ShardNode *node, NodeType *type, const ShardMapEntry *entry)
 {
@@ -647,7 +650,7 @@ shard_node_type_learned(ShardNode *node, const ShardMapEntry *entry)
 	node->next_want = 0;
 }
 
-/* Another coordinator knows nothing of what runs here, and may take what the one before refused. */
+/* A new coordinator knows nothing of what runs here, and may take what the former one refused. */
 void
 shard_node_type_new_coordinator(ShardNode *node)
 {
