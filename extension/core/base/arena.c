@@ -34,7 +34,8 @@ struct ShardArena
 #define BLOCK_HEADER MAXALIGN(sizeof(Block))
 
 /*
- * Memory of a block. In a server the context of the moment may be SPI's, which goes before the arena does.
+ * Memory of a block, from the arena's own context: in a server the current context may be SPI's, which
+ * ends before the arena does.
  */
 static void *
 allocate(ShardArena *arena, size_t size)

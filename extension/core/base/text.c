@@ -10,7 +10,7 @@
 
 #include "core/base/text.h"
 
-/* A byte that goes on with a character of UTF-8. */
+/* Is a byte one that continues a character of UTF-8? */
 static bool
 goes_on(char byte)
 {

@@ -62,7 +62,7 @@
 #define SHARD_MOVE_PAUSE (1 * SHARD_SECOND)
 #define SHARD_MOVE_LONGEST_PAUSE (300 * SHARD_SECOND)
 
-/* A move that is ready waits so long for one of the places at its target, or for those that have them, before it takes one of its own (M24). */
+/* A move that is ready waits this long for one of the places at its target before it takes a place of its own (M24). */
 #define SHARD_PLACE_PATIENCE (5 * SHARD_SECOND)
 
 /* The answer of a type's own strategy functions (C11): hosts have one in less, with the time until its turn. */
