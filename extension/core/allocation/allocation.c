@@ -35,7 +35,7 @@ is_leaving(const ShardCandidate *candidate)
 	return candidate->member->stage == SHARD_ALLOCATION_LEAVING;
 }
 
-/* Whether a is better than b whatever their shards. */
+/* Whether a is better than b, even with more shards. */
 static bool
 is_of_better_tier(const ShardCandidate *a, const ShardCandidate *b)
 {
