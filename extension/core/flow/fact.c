@@ -50,7 +50,10 @@ shard_fact_judge(const ShardFact *fact, const ShardFactLearned *learned)
 	return known ? SHARD_FACT_FALSE : SHARD_FACT_PAST;
 }
 
-/* Numbers of types only rise, so those that were given are known without what became of them. */
+/*
+ * Numbers of types only rise, so the greatest number says of each type whether it was given, also
+ * when the type is gone.
+ */
 ShardTargetVerdict
 shard_fact_judge_target(int32 type_id, int32 shard, int64 known_n,
 						const ShardTargetLearned *learned)

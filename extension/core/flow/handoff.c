@@ -105,7 +105,10 @@ read_home_here(const ShardOwn *own, const ShardHomeRecord *home, int32 doubt)
 		return SHARD_HOME_BACK;
 	if (home->lost > 0 && home->lost == home->epoch)
 		return SHARD_HOME_LOST;
-	/* It had gone, by a decision that was undone, with all that it has become since: only an operator can give that up (N4). */
+	/*
+	 * The shard had left, by a decision that was undone, and its state has changed elsewhere since: only an operator can
+	 * give that state up (N4).
+	 */
 	if ((own->state == SHARD_HOME_NONE || own->state == SHARD_HOME_SEALED) &&
 		doubt > Max(own->epoch, home->lost))
 		return SHARD_HOME_WRONG;

@@ -163,8 +163,8 @@ ahead_of(int32 gen, int32 other)
 }
 
 /*
- * The next generation: within reach of what the receiver has, whatever that is. Counted within the reach, so that
- * no generation of which something may still be stored comes again.
+ * The next generation: within reach of the receiver's generation. Counted within the reach, so that no generation
+ * comes again of which something may still be stored.
  */
 static int32
 next_generation(int32 gen, int32 heard)

@@ -65,8 +65,8 @@ typedef enum ShardStreamVerdict
 } ShardStreamVerdict;
 
 /*
- * A hello begins a newer generation only so far ahead of the one that is known (X4). Generations go round behind
- * 2^31 - 1, so each has those that are newer. A power of two.
+ * A hello begins a newer generation only up to this far ahead of the generation that the receiver knows (X4).
+ * Generations start from 0 again behind 2^31 - 1, so each generation has newer ones. A power of two.
  */
 #define SHARD_STREAM_REACH 1024
 
