@@ -237,7 +237,10 @@ settled_regions(const PlanView *plan, ShardArena *arena)
 	return view;
 }
 
-/* Shards that do not move now: those that move already; where each has one right place, pinned ones. */
+/*
+ * Shards that a plan leaves alone: those that move already, and pinned ones where each shard has one
+ * right place.
+ */
 static int32 *
 find_fixed(const ShardHomes *homes, const PlanView *plan, const ShardAllocationSettings *settings,
 		   int *count)

@@ -204,8 +204,8 @@ resettle_type(ShardHomes *homes, int64 now, int32 node, int32 type_id, int room,
 }
 
 /*
- * Other homes for the shards of a member: as many types as their homes allow, one at least; the next tick goes on with
- * the others.
+ * Give other homes to the shards of a member: types one after the other until enough homes were looked at, one type at
+ * least; the next tick goes on with the other types.
  */
 static void
 resettle(ShardHomes *homes, int64 now, int32 node, HomesResettlement how, ShardHomeReason reason,

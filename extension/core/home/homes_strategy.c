@@ -266,8 +266,8 @@ tell_failure(ShardHomes *homes, int64 now, HomesStrategy *strategy, const PlanVi
 }
 
 /*
- * Shards that the functions have named no node for, though they were asked: with a first home they wait,
- * to be asked about again; those that should have moved stay.
+ * The functions were asked about these shards and have named no node for them: shards without a home
+ * wait, and the functions are asked again; shards that should have moved stay.
  */
 static void
 tell_unnamed(ShardHomes *homes, int64 now, HomesStrategy *strategy, const PlanView *plan,
@@ -280,7 +280,7 @@ tell_unnamed(ShardHomes *homes, int64 now, HomesStrategy *strategy, const PlanVi
 	{
 		int32 pin = shard_homes_view_pin(plan, answer->shards[i].shard);
 
-		/* Where it is pinned it goes in any case. */
+		/* A pinned shard goes to its pin in any case. */
 		if (answer->nodes[i] != 0 || (pin != 0 && shard_homes_view_is_good(plan, pin)))
 			continue;
 		n_unnamed++;

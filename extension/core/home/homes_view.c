@@ -50,7 +50,7 @@ shard_homes_view_pin(const PlanView *plan, int32 shard)
 	return pin ? pin->node : 0;
 }
 
-/* The same, for the strategy that goes by pins alone. */
+/* The pin of a shard, for the strategy that looks at pins only. */
 static int32
 pin_of(int32 shard, void *arg)
 {
@@ -174,7 +174,7 @@ region_of(const ShardAllocationRegion *regions, int n_regions, int32 node)
 	return -1;
 }
 
-/* The node of a home, or where it goes. */
+/* The node of a home, or the node that it moves to. */
 static int32
 end_of(const ShardMapEntry *entry)
 {
@@ -256,8 +256,8 @@ place_shards(PlanView *plan, ShardHomes *homes, const ShardAllocationRegion *reg
 }
 
 /*
- * The shards of each region of the view, oldest first, and behind them those that are pinned: they are
- * not the ones to be moved away. A moving shard counts where it will be.
+ * The shards of each region of the view, oldest first, and behind them the pinned ones, so that those
+ * are not the ones to be moved away. A moving shard counts where it will be.
  */
 static void
 view_shards(PlanView *plan, ShardHomes *homes, ShardAllocationRegion *regions, int n_regions,

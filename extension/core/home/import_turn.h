@@ -27,7 +27,7 @@ typedef struct ShardImportPlaces
 	int from_home; /* and from the same home, too */
 } ShardImportPlaces;
 
-/* Has the one that waits a place of its own, whatever the others do? */
+/* May a waiting job begin beside all others, in a place of its own? taken: the jobs that run. */
 extern bool shard_import_own_place(const ShardImportPlaces *taken);
 
 typedef struct ShardImportJob
@@ -35,7 +35,7 @@ typedef struct ShardImportJob
 	uint32 owner; /* of the type; 0: not known */
 	int32 home;	  /* where the shard is */
 	bool rows;	  /* it copies; else it prepares */
-	bool failed;  /* one of that owner from that home has failed lately: others come first */
+	bool failed;  /* a job of that owner from that home has failed lately: other jobs come first */
 } ShardImportJob;
 
 /*
