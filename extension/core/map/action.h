@@ -36,8 +36,8 @@ typedef enum ShardActionKind
 	SHARD_ACTION_COMMAND_DONE, /* token, flag, text, result: what became of an operator's command, durably. Of a command that
 								* changes the map, done means decided (G6). Not done and unknown 1: whether it was carried out
 								* cannot be found out. n_entries, entry: of PLAN */
-	SHARD_ACTION_LOG /* level, text; about: if a peer can have it said as often as it likes: as what, of
-					  * node, by messages of kind to */
+	SHARD_ACTION_LOG /* level, text; about: NULL, or, if a peer can cause the line as often as it likes, the kind of line;
+					  * then node: the peer, to: the kind of its message */
 } ShardActionKind;
 
 /* What a decision was about; stored as its name. */

@@ -175,8 +175,8 @@ typedef struct ShardControl
 extern void shard_control_encode(StringInfo out, const ShardControl *message);
 
 /*
- * Decode bytes from anywhere; texts, lists and values are copied to the arena. False if they are not
- * one whole message of a known kind, whatever they are.
+ * Decode bytes from anywhere; texts, lists and values are copied to the arena. False if the bytes
+ * are not one whole message of a known kind.
  */
 extern bool
 shard_control_decode(const char *bytes, size_t length, ShardArena *arena, ShardControl *message);

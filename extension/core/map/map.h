@@ -67,7 +67,10 @@ extern int shard_map_compare(ShardMapPoint a, ShardMapPoint b);
 extern const ShardMapEntry *shard_map_find(const ShardMap *map, ShardMapKey key);
 extern const ShardMapEntry *shard_map_value(const ShardMap *map, ShardMapKey key);
 
-/* Store a copy of an entry with the n that it carries, whatever was there. Does not move the point. */
+/*
+ * Store a copy of an entry with the n that it carries, in the place of the key's former entry. Does
+ * not move the point.
+ */
 extern void shard_map_put(ShardMap *map, const ShardMapEntry *entry);
 
 /*

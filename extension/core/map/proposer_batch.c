@@ -165,8 +165,8 @@ begin_batch(ShardProposer *proposer, int64 now, ShardActions *out)
 }
 
 /*
- * Is the change of voters a legal step from the decided ones (R9)? Either some are to come, and
- * today's stay; or those that were to come are today's.
+ * Is the change of voters a legal step from the decided ones (R9)? Either voters to come are named,
+ * and the present ones stay; or the voters that were to come become the present ones.
  */
 static bool
 legal_voters(const ShardProposer *proposer, const ShardMapEntry *entry)
