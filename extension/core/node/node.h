@@ -75,8 +75,8 @@ typedef enum ShardNodeEventKind
 							* cluster also at start, for what only the map still has, or has under
 							* another number */
 	SHARD_EVENT_TYPES_TOLD =
-		30, /* number: when so much was learned, the node had no types, nor could anything
-							 * that was under way give it any, but those that were told (C9) */
+		30, /* number: n of the learned map at which the node had no other types than those that were told, nor anything under
+			 * way that could give it others (C9) */
 	SHARD_EVENT_STATES /* token: of SHARD_ACTION_STATES, shards: the next ones, flag: there are no more; text: why the host
 					    * cannot tell now, else NULL, and flag with it: nor before an operator has done something about it */
 } ShardNodeEventKind;
@@ -203,8 +203,8 @@ typedef enum ShardNodeClaim
 extern ShardNodeClaim shard_node_is_claimed(const ShardNode *node, int32 id, int64 now);
 
 /*
- * The coordinator of the day has acknowledged what runs here: all types that were told (SHARD_EVENT_TYPE),
- * but for those that the cluster refuses. Before, it gives none of their shards to this node.
+ * Has the present coordinator acknowledged what runs here: all types that were told (SHARD_EVENT_TYPE),
+ * except those that the cluster refuses? Before, it gives none of their shards to this node.
  */
 extern bool shard_node_registered(const ShardNode *node);
 extern bool shard_node_fenced(const ShardNode *node);

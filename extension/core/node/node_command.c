@@ -137,7 +137,10 @@ carry_out(ShardNode *node, int64 now, const ShardCommand *command, int64 *number
 	return SHARD_HOMES_REFUSED;
 }
 
-/* What would move, as this coordinator sees it now; that is answered as often as it is asked, and not kept. */
+/*
+ * PLAN: which shards would move, as this coordinator sees it now. The answer is made for each question, and
+ * not kept.
+ */
 static void
 plan_moves(ShardNode *node, int64 now, const ShardCommand *command)
 {
@@ -547,7 +550,10 @@ answered(ShardNode *node, int64 now, const ShardControl *message)
 			continue;
 		if (message->outcome == NODE_ANSWER_NOT_ME)
 		{
-			/* Sure not to have been carried out: it may go to another one, with all that wait. */
+			/*
+			 * The command was certainly not carried out: it may go to another coordinator, with all
+			 * that wait.
+			 */
 			command->ballot = 0;
 			command->next_send = Min(command->next_send, now + SHARD_RESEND_INTERVAL);
 		}

@@ -124,7 +124,9 @@ shard_node_join_tick(ShardNode *node, int64 now)
 	message->n_entries = node->n_types + 1;
 }
 
-/* The cluster's answer. Welcome: in one transaction this node's own map goes, the cluster's id comes. */
+/*
+ * The cluster's answer. Welcome: one transaction drops this node's own map and stores the cluster's id.
+ */
 static void
 join_answered(ShardNode *node, int64 now, const ShardControl *message)
 {

@@ -25,7 +25,10 @@ write_point(ShardNode *node)
 	shard_action_write(node->out, SHARD_STORE_LEARNED, &entry);
 }
 
-/* Tell the workers one home; they ignore what they know. Of a type that goes they hear nothing. */
+/*
+ * Tell the workers one home; they ignore what they know. Homes of a type that is being dropped are
+ * not told.
+ */
 void
 shard_node_learn_tell_home(ShardNode *node, const ShardMapEntry *entry)
 {

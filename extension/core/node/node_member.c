@@ -118,7 +118,10 @@ is_claimed(const ShardNode *node, ShardUuid uuid)
 	return false;
 }
 
-/* Another incarnation lives, or the node was written off or removed: for good (I6). */
+/*
+ * Another incarnation lives, or the node was written off or removed: this incarnation is fenced for
+ * good (I6).
+ */
 static void
 fence(ShardNode *node, const char *why)
 {

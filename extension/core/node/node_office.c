@@ -177,7 +177,10 @@ shard_node_office_after(ShardNode *node, int64 now)
 	shard_node_answer_tick(node, now);
 }
 
-/* Homes that a node has, that come to it, and one more for those that are being decided. */
+/*
+ * The number of homes that a node has, or that come to it, and one more if others are being
+ * decided.
+ */
 static int
 homes_of(const void *context, int32 member)
 {

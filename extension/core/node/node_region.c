@@ -51,7 +51,7 @@ shard_node_region_stopped(ShardNode *node)
 		node_shards_reset(node->started);
 }
 
-/* The ids of types and what goes by them belong to a cluster, and an era, that is no more. */
+/* Forget the ids of types, and what is kept under them: they belong to a former cluster or era. */
 void
 shard_node_region_forget(ShardNode *node)
 {
@@ -195,7 +195,10 @@ shards_started(ShardNode *node, const ShardShardRef *shards, int n_shards)
 	message->shards = shard_arena_copy(node->out->arena, shards, n_shards * sizeof(ShardShardRef));
 }
 
-/* HostShard: those that run are confirmed, the workers are told the facts of the others again. */
+/*
+ * HostShard: this node confirms the shards that run, and tells the workers the facts of the others
+ * again.
+ */
 static void
 host_shards(ShardNode *node, const ShardControl *message)
 {

@@ -202,7 +202,7 @@ finish_done(ShardNode *node, ShardAction *done, bool wrote)
 	done->kind = SHARD_ACTION_NONE;
 }
 
-/* What waited for transactions that are durable now goes on its way. */
+/* Send the messages, and end the commands, that waited for transactions that are durable now. */
 void
 shard_node_step_release(ShardNode *node)
 {
