@@ -207,7 +207,7 @@ my $offset = -s $node->logfile;
 $node->restart;
 ok($node->poll_query_until('postgres', q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'shard region'}, 2),
 	'as many workers run as there is room for');
-my $warning = qr/could not start shard (?:coordinator|region) of database \d+: no background worker slot is free/;
+my $warning = qr/could not start shard (?:control|region) of database \d+: no background worker slot is free/;
 ShardCluster::wait_for_condition(sub { substr(slurp_file($node->logfile), $offset) =~ $warning },
 	'a warning for want of slots');
 like(slurp_file($node->logfile), qr/HINT:  Increase max_worker_processes, which is 3, and restart/,

@@ -48,7 +48,7 @@ wait_known($_) for qw(one two three);
 {
 	my $before = identity('one');
 	my $region = pids('region', 'one');
-	my $old = pids('coordinator', 'one');
+	my $old = pids('control', 'one');
 
 	like($before, qr/^[0-9a-f-]{36}\|1\|1\|[0-9a-f-]{36}\|ok\|$/, 'a new node is node 1 of its own cluster');
 	$node->safe_psql('postgres', "SELECT pg_terminate_backend($old)");
@@ -79,7 +79,7 @@ wait_known($_) for qw(one two three);
 {
 	my ($cluster) = split /\|/, identity('one');
 
-	$node->crash_process(pids('coordinator', 'one'));
+	$node->crash_process(pids('control', 'one'));
 	wait_known('one');
 	is((split /\|/, identity('one'))[0], $cluster, 'the node comes back after kill -9');
 }
@@ -109,7 +109,7 @@ wait_known($_) for qw(one two three);
 	my $original = identity('one');
 
 	$node->safe_psql('postgres', 'CREATE DATABASE copied TEMPLATE one');
-	ShardCluster::wait_for_condition(sub { pids('coordinator', 'copied') ne '' }, 'the workers of the copy');
+	ShardCluster::wait_for_condition(sub { pids('control', 'copied') ne '' }, 'the workers of the copy');
 	is(identity('copied'), $original, 'a copy does not change what it says it is');
 	is($node->safe_psql('copied', q{SELECT shard_tell('kept', 'a', '1'); SELECT pg_sleep(1); SELECT count(*) FROM shard_entity.kept}) =~ s/\s//gr, '0',
 		'and handles nothing');
@@ -172,7 +172,7 @@ my $seed = sprintf "host=%s port=%d user=%s dbname=one", $node->host, $node->por
 	ok(1, 'a member that others are connected to can be dropped');
 	$node->safe_psql('one', 'DROP EXTENSION shard CASCADE');
 	ok(1, 'and the extension');
-	ShardCluster::wait_for_condition(sub { pids('coordinator', 'one') eq '' }, 'its control worker to leave');
+	ShardCluster::wait_for_condition(sub { pids('control', 'one') eq '' }, 'its control worker to leave');
 }
 
 $node->stop;
