@@ -29,8 +29,8 @@ PG_MODULE_MAGIC;
 PGDLLEXPORT void _PG_init(void);
 
 /*
- * Loaded at server start, we take part in it. Loaded later, there is nothing
- * that could work: functions then raise the error of shard_shmem_require.
+ * A library loaded at server start gets its hooks and its shared memory here. One that is loaded later does nothing:
+ * its functions raise the error of shard_shmem_require.
  */
 void
 _PG_init(void)

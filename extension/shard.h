@@ -47,7 +47,7 @@ shard_group_lanes(int group)
 	return (((ShardLanes) 1 << SHARD_GROUP_LANES) - 1) << (group * SHARD_GROUP_LANES);
 }
 
-/* The first lane of a set that is not below that one; SHARD_LANES: there is none. */
+/* The first lane of a set that is not below the given one; SHARD_LANES: there is none. */
 static inline int
 shard_lane_next(ShardLanes lanes, int lane)
 {
@@ -65,7 +65,7 @@ shard_lane_next(ShardLanes lanes, int lane)
 /* A worker owns at least one lane. */
 #define SHARD_MAX_WORKERS SHARD_LANES
 
-/* Slot of the control worker, behind those of the region workers. */
+/* Slot of the control worker, after those of the region workers. */
 #define SHARD_CONTROL_WORKER SHARD_MAX_WORKERS
 #define SHARD_WORKER_SLOTS (SHARD_MAX_WORKERS + 1)
 
@@ -99,9 +99,9 @@ shard_lane_next(ShardLanes lanes, int lane)
 #endif
 
 /*
- * What a row of the log is, and an item of a packet (X2); stored, never renumbered. 3 and 4 are
- * reserved. Rows of kind CURSOR, PACKET, POSITION and HELLO belong to the log itself: type 0, shard =
- * the lane. FACT, DONE and OWN name a shard of the lane whose worker they are for.
+ * What a row of the log is, and an item of a packet (X2); stored, never renumbered. 3 and 4 are reserved. Rows of kind
+ * CURSOR, PACKET, POSITION and HELLO belong to the log itself: type 0, shard = the lane. FACT, DONE and OWN name a
+ * shard of the lane whose worker is to read them.
  */
 typedef enum ShardKind
 {
@@ -109,8 +109,7 @@ typedef enum ShardKind
 	SHARD_KIND_CURSOR = 2,	  /* a worker's position, payload by cursor_record.c */
 	SHARD_KIND_START = 5,	  /* shard_start_entity */
 	SHARD_KIND_PASSIVATE = 6, /* shard_passivate */
-	SHARD_KIND_AGAIN =
-		7, /* as TELL; it failed when its number's turn was, and is sent again (D25) */
+	SHARD_KIND_AGAIN = 7, /* as TELL; it failed when its number was due, and is sent again (D25) */
 	SHARD_KIND_PACKET = 16,	  /* messages for another node, by core/packet.h (outbox.c) */
 	SHARD_KIND_POSITION = 17, /* up to where a stream from a peer was received (receive.c) */
 	SHARD_KIND_FACT = 18,	  /* a decided home, by core/packet.h */

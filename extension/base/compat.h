@@ -37,7 +37,7 @@
 #define shard_extension_ownercheck(oid, role) object_ownercheck(ExtensionRelationId, oid, role)
 #endif
 
-/* A small number, unique among live backends, below MaxBackends + auxiliaries. */
+/* A small number of this process, unique among live backends, below MaxBackends + auxiliaries. */
 #if PG_VERSION_NUM < 170000
 #define ShardMyProcNumber (MyProc->pgprocno)
 #define ShardProcNumber(proc) ((proc)->pgprocno)
@@ -86,7 +86,7 @@
 #define shard_qualified_name(text) stringToQualifiedNameList(text, NULL)
 #endif
 
-/* Whether synchronous_standby_names is set; for who includes walsender_private.h. */
+/* Whether synchronous_standby_names is set. The file that uses it includes walsender_private.h. */
 #ifdef SYNC_STANDBY_DEFINED
 #define ShardSyncStandbysDefined() ((WalSndCtl->sync_standbys_status & SYNC_STANDBY_DEFINED) != 0)
 #else
@@ -136,14 +136,14 @@ shard_init_range_table(EState *estate, Relation rel)
 #define ShardPermission RTEPermissionInfo
 #endif
 
-/* For writes of rows that nobody can have changed: nothing will be checked again. */
+/* For writes of rows that no other transaction can have changed, so that no row is checked a second time. */
 #if PG_VERSION_NUM < 160000
 #define ShardEvalPlanQualInit(epq, estate) EvalPlanQualInit(epq, estate, NULL, NIL, -1)
 #else
 #define ShardEvalPlanQualInit(epq, estate) EvalPlanQualInit(epq, estate, NULL, NIL, -1, NIL)
 #endif
 
-/* What is known of the sessions of this server: one of them, as of the snapshot, from 0 on. */
+/* The statistics of a session of this server, by its index from 0 on, as of the statistics snapshot. */
 #if PG_VERSION_NUM < 160000
 #define ShardBackendStatus(i) pgstat_fetch_stat_local_beentry((i) + 1)
 #else
@@ -153,7 +153,7 @@ shard_init_range_table(EState *estate, Relation rel)
 #include "utils/guc.h"
 #include "utils/memutils.h"
 
-/* All settings; and a number that is another one when the process has got many or long ones more. */
+/* All settings; and a number that changes when the process has got many more settings, or long ones. */
 /* The memory of settings that are texts; strdup: NULL if there is none. */
 #if PG_VERSION_NUM < 160000
 #define shard_guc_strdup(text) strdup(text)

@@ -5,7 +5,7 @@
 #pragma once
 
 /*
- * No constraint of this transaction is deferred, from now on: a deferred trigger of a user's would run at the commit, with
- * the rights of who commits.
+ * From now on no constraint of this transaction is deferred: a deferred trigger of a user would run at the commit, with
+ * the rights of the role that commits.
  */
 extern void shard_constraints_immediate(void);

@@ -5,8 +5,8 @@
 #pragma once
 
 /*
- * Raises ERRCODE_PROTOCOL_VIOLATION. what: whose bytes, as the beginning of a sentence; part: in which part of them, NULL:
- * nobody knows; detail: what becomes of them, NULL: nothing is said.
+ * Raises ERRCODE_PROTOCOL_VIOLATION. what: which bytes, as the beginning of a sentence; part: the damaged part of them,
+ * NULL: unknown; detail: what becomes of them, NULL: the error has no detail.
  */
 extern void
 shard_damage_raise(const char *what, const char *part, const char *detail) pg_attribute_noreturn();

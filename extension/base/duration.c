@@ -32,7 +32,7 @@ shard_duration_format(int64 microseconds)
 					duration_unit[unit].name);
 }
 
-/* What is left of somebody's time is seldom a whole number of anything. */
+/* For the rest of a time limit, which is seldom a whole number of any unit. */
 char *
 shard_duration_rounded(int64 microseconds)
 {

@@ -14,7 +14,7 @@
 
 #include "base/compat.h"
 
-/* What user code can say, be it in the name of a column. */
+/* The texts of an error that user code can choose, even by the name of a column. */
 static const size_t texts[] = {
 	offsetof(ErrorData, message),		  offsetof(ErrorData, detail),
 	offsetof(ErrorData, detail_log),	  offsetof(ErrorData, hint),

@@ -2,8 +2,8 @@
  * base/fault.c
  *		Points at which tests have a process die, stop or fail.
  *
- * Nothing of it is in a build without SHARD_ASSERTIONS. That it happened is noted by a file, made before
- * it happens: what comes up again after a crash must not crash again at the same point.
+ * Builds without SHARD_ASSERTIONS have none of them. A file, made just before the fault, notes that it happened: a
+ * process that is started again after the crash must not crash again at the same point.
  */
 #include "postgres.h"
 

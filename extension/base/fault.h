@@ -2,11 +2,11 @@
  * base/fault.h
  *		Points at which tests have a process die, stop or fail.
  *
- * Only in builds with SHARD_ASSERTIONS; in others nothing of it exists. shard.fault_point names one
- * point and what happens there, "import_before_commit crash": crash (kill -9: the server restarts), abort
- * (as a failed assertion), exit (FATAL), freeze (SIGSTOP to itself) or error. It happens once: file shard_fault.<point> in the data
- * directory, made before, keeps it from happening again until the test removes it. Set for the server,
- * or by ALTER DATABASE ... SET for processes of one database that start from then on.
+ * Only in builds with SHARD_ASSERTIONS; other builds have no fault points. shard.fault_point names one point and what
+ * happens there, "import_before_commit crash": crash (kill -9: the server restarts), abort (as a failed assertion),
+ * exit (FATAL), freeze (SIGSTOP to itself) or error. The fault happens once: file shard_fault.<point> in the data
+ * directory, made just before the fault, keeps it from happening again until the test removes the file. Set for the
+ * server, or by ALTER DATABASE ... SET for processes of one database that start from then on.
  */
 #pragma once
 

@@ -104,7 +104,7 @@ shard_guc_roles(void)
 }
 
 /*
- * Does this node have a role? "" is everybody's.
+ * Whether this node has a role; "" is the role of every node.
  */
 bool
 shard_guc_has_role(const char *role)
@@ -137,7 +137,7 @@ is_role(const char *name)
 }
 
 /*
- * A list of at most so many roles, each of them once.
+ * A list of a limited number of roles, each of them once.
  */
 static bool
 check_roles(char **value, void **extra, GucSource source)
@@ -194,7 +194,7 @@ is_role_minimum(char *item)
 }
 
 /*
- * A list of at most so many of them.
+ * A list of a limited number of roles with their least numbers of members.
  */
 static bool
 check_role_min_members(char **value, void **extra, GucSource source)
@@ -288,8 +288,8 @@ shard_guc_peer_channel_binding(void)
 }
 
 /*
- * A key's file. With a colon in it libpq takes what is before for the name of an engine, and has that
- * loaded as a library.
+ * A key's file. If the name has a colon, libpq takes the text before it for the name of an engine, and has that loaded
+ * as a library.
  */
 static bool
 check_key_file(char **value, void **extra, GucSource source)
@@ -406,7 +406,7 @@ define_cluster(void)
 }
 
 /*
- * A strategy that lacks its number would keep whatever side it is asked about. Error 22023: the server does not start.
+ * The strategy static_quorum downs nobody without its number. Error 22023: the server does not start.
  */
 static void
 check_cluster(void)

@@ -6,7 +6,7 @@
 
 #include "nodes/pg_list.h"
 
-/* How long a commit waits before it may be told outside the database (G1). */
+/* What a commit waits for before it may be told outside the database (G1). */
 typedef enum ShardGateSetting
 {
 	SHARD_GATE_SET_AUTO,   /* as synchronous replication is configured */
@@ -29,10 +29,10 @@ extern PGDLLIMPORT int shard_inbox_max_size;
 /* kB of entities in a region worker's memory beyond which the least recently used ones go */
 extern PGDLLIMPORT int shard_cache_size;
 
-/* ms a handler waits for a lock of somebody else; the workers' lock_timeout */
+/* ms a handler waits for a lock of another transaction; the workers' lock_timeout */
 extern PGDLLIMPORT int shard_handler_lock_timeout;
 
-/* What owners of types may ask for, but for superusers; 0: anything. */
+/* Limits of what owners of types may ask for, superusers excepted; 0: no limit. */
 extern PGDLLIMPORT int shard_max_handler_timeout; /* ms */
 extern PGDLLIMPORT int shard_max_types_per_owner;
 extern PGDLLIMPORT int shard_max_shards_per_type;
@@ -59,7 +59,7 @@ extern PGDLLIMPORT int shard_rebalance_interval; /* ms; 0: never */
 /* ms that workers linger when the server shuts down; 0: they do not */
 extern PGDLLIMPORT int shard_shutdown_timeout;
 
-/* Who keeps the cluster's map (R14). */
+/* Where the cluster's map is kept (R14). */
 typedef enum ShardStateStore
 {
 	SHARD_STATE_STORE_DDATA,  /* a majority of members that vote */
@@ -97,13 +97,13 @@ extern char *shard_peer_sslcrl;
 extern char *shard_peer_passfile;
 extern char *shard_peer_user; /* empty: as the address says */
 
-/* Both by libpq's names. */
+/* Both settings by libpq's names. */
 extern const char *shard_guc_peer_sslmode(void);
 extern const char *shard_guc_peer_channel_binding(void);
 
 /* Defines the settings; from _PG_init. */
 extern void shard_guc_init(void);
 
-/* The names of shard.roles; and whether this node has a role, "": everybody's. */
+/* The names of shard.roles; and whether this node has a role, "": the role of every node. */
 extern List *shard_guc_roles(void);
 extern bool shard_guc_has_role(const char *role);

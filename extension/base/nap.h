@@ -5,8 +5,9 @@
 #pragma once
 
 /*
- * Sleeps until the latch is set, for so many ms at most, and then lets a cancel or the end of the process come through as
- * an error. Nothing is to be held meanwhile. name: of the wait event; evaluated once.
+ * Sleeps until the latch is set, for this many milliseconds at most, and then lets a cancel or the end of the process
+ * come through as an error. The caller holds no snapshot and no lock meanwhile. name: of the wait event; evaluated
+ * once.
  */
 #define shard_nap(milliseconds, name) \
 	do \

@@ -2,8 +2,9 @@
  * base/peer_errors.h
  *		SQLSTATEs of our own: class SH.
  *
- * SH0nn: what one node answers another. All of them mean that nothing was done. The caller closes the connection (X5) and begins anew with
- * hello, at once or later, as the table says. Other errors it meets with back-off.
+ * SH0nn: what one node answers another. All of them mean that nothing was done. The caller closes the connection (X5)
+ * and starts again with hello, at once or later, as the table says. After any other error the caller waits with
+ * back-off.
  *
  * code   name         meaning, and what the caller does
  * SH001  FENCED       a newer incarnation of the caller lives: stop, ask for admission (I6)
@@ -19,8 +20,8 @@
  * SH1nn: what clients are told, and dead letters say.
  *
  * SH100  OUTCOME_UNKNOWN  it may have been done, or be done yet: not to be repeated blindly. SQL's own code
- *		  for that, 08007, is of the class of broken connections: pools throw away what it came by, and
- *		  drivers and frameworks repeat what got it. Of this class they know nothing.
+ *		  for that, 08007, is of the class of broken connections: at such an error pools throw away the connection, and
+ *		  drivers and frameworks repeat the statement. They know nothing of class SH.
  */
 #pragma once
 

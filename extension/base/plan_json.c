@@ -18,7 +18,6 @@
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE), \
 			 errmsg("invalid value in %s", shard_plan_json_path(value)), errdetail(__VA_ARGS__)))
 
-/* See plan_json.h. */
 char *
 shard_plan_json_path(const ShardPlanValue *value)
 {
@@ -31,7 +30,6 @@ shard_plan_json_path(const ShardPlanValue *value)
 							   : psprintf("%s[%d]", parent, value->index);
 }
 
-/* See plan_json.h. */
 char *
 shard_plan_json_list(const char *const *names)
 {
@@ -71,7 +69,7 @@ container_of(const ShardPlanValue *value, bool object)
 	return container;
 }
 
-/* What a container holds, one after the other, without going into it. */
+/* The members or elements of a container, without those inside of them. */
 static int
 read_container(const ShardPlanValue *value, bool object, ShardPlanValue **result)
 {
@@ -96,14 +94,12 @@ read_container(const ShardPlanValue *value, bool object, ShardPlanValue **result
 	return n;
 }
 
-/* See plan_json.h. */
 int
 shard_plan_json_fields(const ShardPlanValue *object, ShardPlanValue **fields)
 {
 	return read_container(object, true, fields);
 }
 
-/* See plan_json.h. */
 int
 shard_plan_json_elements(const ShardPlanValue *array, ShardPlanValue **elements)
 {
@@ -120,7 +116,6 @@ shard_plan_json_find(const ShardPlanValue *fields, int n_fields, const char *nam
 	return NULL;
 }
 
-/* See plan_json.h. */
 const ShardPlanValue *
 shard_plan_json_need(const ShardPlanValue *object, const ShardPlanValue *fields, int n_fields,
 					 const char *name)
@@ -142,7 +137,6 @@ find_name(const char *const *names, const char *name)
 	return -1;
 }
 
-/* See plan_json.h. */
 void
 shard_plan_json_allow(const ShardPlanValue *fields, int n_fields, const char *const *names)
 {
@@ -192,7 +186,6 @@ shard_plan_json_int(const ShardPlanValue *value, int32 least, int32 most)
 	return (int32) integer;
 }
 
-/* See plan_json.h. */
 int32
 shard_plan_json_int_key(const ShardPlanValue *value, int32 least, int32 most)
 {
@@ -242,7 +235,6 @@ shard_plan_json_text(const ShardPlanValue *value)
 	return pnstrdup(value->json.val.string.val, value->json.val.string.len);
 }
 
-/* See plan_json.h. */
 int
 shard_plan_json_choice(const ShardPlanValue *value, const char *const *names)
 {
@@ -253,7 +245,6 @@ shard_plan_json_choice(const ShardPlanValue *value, const char *const *names)
 	return index;
 }
 
-/* See plan_json.h. */
 int
 shard_plan_json_texts(const ShardPlanValue *array, char ***texts)
 {

@@ -2,8 +2,8 @@
  * base/plan_json.h
  *		Strict reading of the jsonb arguments of planners.
  *
- * Whatever is not exactly as a planner wants it is an error, 22023, that names the place in the
- * argument (members[2].node) and says what must be there. Names and texts are the caller's copies.
+ * A value that is not exactly as a planner wants it raises an error, 22023, that names the place in the argument
+ * (members[2].node) and says what must be there. Names, texts and arrays are palloc'd, for the caller.
  */
 #pragma once
 
@@ -24,11 +24,14 @@ typedef struct ShardPlanValue
 
 extern ShardPlanValue shard_plan_json_root(Jsonb *json, const char *name);
 
-/* Members of an object, in the order jsonb keeps: shorter names first, then by bytes. */
+/*
+ * The members of an object, in the order jsonb keeps: shorter names first, then by bytes. Returns their number.
+ * shard_plan_json_find returns the member of a name, NULL if there is none.
+ */
 extern int shard_plan_json_fields(const ShardPlanValue *object, ShardPlanValue **fields);
 extern const ShardPlanValue *
 shard_plan_json_find(const ShardPlanValue *fields, int n_fields, const char *name);
-/* As find, but an error if the object has no such member. */
+/* The same, with an error if the object has no such member. */
 extern const ShardPlanValue *
 shard_plan_json_need(const ShardPlanValue *object, const ShardPlanValue *fields, int n_fields,
 					 const char *name);
@@ -44,12 +47,12 @@ extern int32 shard_plan_json_int_key(const ShardPlanValue *value, int32 least, i
 extern double shard_plan_json_double(const ShardPlanValue *value, double least, double most);
 extern bool shard_plan_json_bool(const ShardPlanValue *value);
 extern char *shard_plan_json_text(const ShardPlanValue *value);
-/* A text that is in the list, which NULL ends; its index. */
+/* The index of a text in the list, which NULL ends; an error if the list has no such text. */
 extern int shard_plan_json_choice(const ShardPlanValue *value, const char *const *names);
-/* An array of texts. */
+/* The texts of an array; returns their number. */
 extern int shard_plan_json_texts(const ShardPlanValue *array, char ***texts);
 
-/* "a", "b", "c": of a list that NULL ends. Empty names are left out. */
+/* A list that NULL ends, as text: "a", "b", "c"; palloc'd. Empty names are left out. */
 extern char *shard_plan_json_list(const char *const *names);
-/* Where a value stands, for errors of the planner's own. */
+/* Where a value stands, for errors that a planner raises itself; palloc'd. */
 extern char *shard_plan_json_path(const ShardPlanValue *value);

@@ -8,7 +8,7 @@
 #include "miscadmin.h"
 #include "utils/acl.h"
 
-/* Whether it may see what concerns all of the server: addresses, errors of links, other roles' doings. */
+/* Whether the current user may see what concerns all of the server: addresses, errors of links, what other roles do. */
 static inline bool
 shard_rights_all_stats(void)
 {

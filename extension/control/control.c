@@ -1,6 +1,6 @@
 /*
  * control/control.c
- *		The control worker: drives the node's control plane, core/node.h.
+ *		The control worker: drives the node's control plane, core/node/node.h.
  *
  * One process for a database, as region workers are one for each lane (W2). It reads the
  * durable records, starts the machine, and then feeds it with what comes: control messages that
@@ -39,20 +39,20 @@
 
 #include "base/compat.h"
 
-/* A node that is alone, with nothing to do, looks so often. */
+/* A node that is alone, with nothing to do, looks at this interval. */
 #define IDLE_TICK (1 * SHARD_SECOND)
 
-/* Nobody wakes us when the gate has released a commit. */
+/* Nothing wakes this process when the gate has released a commit. */
 #define GATE_NAP_MS 2
 
-/* Somebody has the extension locked: look again so soon. */
+/* Another session has the extension locked: look again after this time. */
 #define BUSY_MS 20
 
-/* And the tables that are written here: said after so long, and again after a minute. */
+/* The same for the tables that are written here: said after this time, and again after a minute. */
 #define LOCKED_MS 1000
 #define SAY_AGAIN_MS (60 * 1000)
 
-/* A copy is looked at again so often: the extension may be made anew. */
+/* A copy is looked at again after this time: the extension may have been made again. */
 #define PAUSED_MS 1000
 
 /* Region workers' events that are taken at once. */
@@ -67,8 +67,8 @@ PGDLLEXPORT void ShardControlMain(Datum argument);
 /* ---- transactions ----------------------------------------------------------------------------- */
 
 /*
- * Locks tables, also to read them only, so that nobody has their indexes; otherwise the name of one that somebody else has
- * locked, or waits for (VACUUM FULL, LOCK TABLE).
+ * Locks tables, also to read them only, so that no other session has their indexes; otherwise returns the name of one
+ * that another session has locked, or waits for (VACUUM FULL, LOCK TABLE).
  */
 static const char *
 lock_tables(const ShardCatalog *catalog, const char *const *tables, int count)
@@ -123,8 +123,8 @@ lock_written(const ShardCatalog *catalog, bool appends)
 }
 
 /*
- * Begins a transaction with a snapshot. Waits, without one, while somebody has the extension to
- * himself, or one of the tables that the step writes: one that met that in its middle could only end the process.
+ * Begins a transaction with a snapshot. Waits, without one, while another session has the extension to itself, or one
+ * of the tables that the step writes: a step that met that in its middle could only end the process.
  */
 static void
 begin(bool appends)
@@ -162,28 +162,24 @@ shard_control_begin(void)
 	begin(false);
 }
 
-/* See control_private.h. */
 void
 shard_control_begin_appending(void)
 {
 	begin(true);
 }
 
-/* See control_private.h. */
 bool
 shard_control_lock_all(void)
 {
 	return lock_written(shard_catalog_get(), true) == NULL;
 }
 
-/* See control_private.h. */
 bool
 shard_control_lock(const char *const *tables, int count)
 {
 	return lock_tables(shard_catalog_get(), tables, count) == NULL;
 }
 
-/* See control_private.h. */
 bool
 shard_control_try(const char *const *tables, int count)
 {
@@ -251,7 +247,6 @@ keep_row(const ShardIdentity *row)
 	MemoryContextSwitchTo(old);
 }
 
-/* See control_private.h. */
 ShardUuid
 shard_control_random_uuid(void)
 {
@@ -263,9 +258,7 @@ shard_control_random_uuid(void)
 	return uuid;
 }
 
-/*
- * See control_private.h. Not the view: that is empty until the first round is over.
- */
+/* Not the view: that is empty until the first round is over. */
 bool
 shard_control_was_always_alone(void)
 {
@@ -278,9 +271,8 @@ shard_control_was_always_alone(void)
 }
 
 /*
- * The kind of this start of the server (I2). The timeline that the row names is that of the last
- * admission. A node that nobody else knows goes on after a restore, too: there is nobody whom it
- * could have promised anything.
+ * The kind of this start of the server (I2). The timeline that the row names is that of the last admission. A node that
+ * no other node knows goes on after a restore, too: there is no node that it could have promised anything.
  */
 static ShardStartKind
 start_kind(void)

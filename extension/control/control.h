@@ -2,11 +2,10 @@
  * control/control.h
  *		What SQL functions ask of the control worker, through the ring.
  *
- * The control worker (control.c) drives the node's control plane, core/node.h. It is asked for
- * three things: to take control messages that a peer brought (SHARD_REQUEST_CONTROL), to carry out an
- * operator's command (SHARD_REQUEST_COMMAND), and what it knows of the members (SHARD_REQUEST_MEMBERS).
- * Whoever calls must hold no lock that a step of the control worker needs: none on shard.control,
- * shard.node, or, after writing it, shard.type.
+ * The control worker (control.c) drives the node's control plane, core/node/node.h. It is asked for three things: to take
+ * control messages that a peer brought (SHARD_REQUEST_CONTROL), to carry out an operator's command
+ * (SHARD_REQUEST_COMMAND), and what it knows of the members (SHARD_REQUEST_MEMBERS). The caller must hold no lock that
+ * a step of the control worker needs: none on shard.control, shard.node, or, after writing it, shard.type.
  */
 #pragma once
 
@@ -55,14 +54,14 @@ typedef struct ShardMemberReport
 	bool reachable;			/* by this node's failure detector; the node itself always is */
 	bool voter;				/* votes now, or will */
 	bool coordinator;		/* as far as heard of */
-	bool link;				/* the control link to it is open */
-	ShardNodeClaim claimed; /* does somebody claim its place, and wait for shard_admit()? */
-	int64 heard_us;			/* how long ago it was heard of; -1: never since the worker started */
-	int64 answering_us;		/* how long it has answered all calls of the link; -1: it does not */
-	int64 failing_us;		/* how long they have failed, while it was heard; -1: they do not */
+	bool link;				/* the control link to the member is open */
+	ShardNodeClaim claimed; /* a claim of its place by another database, until shard_admit() */
+	int64 heard_us; /* how long ago the member was heard of; -1: never since the worker started */
+	int64 answering_us;		/* how long the member has answered all calls; -1: it does not */
+	int64 failing_us;		/* how long calls failed, while it was heard; -1: they do not */
 	const char *link_error; /* of the last failure of the link; "": none, or it works again */
 
-	/* for shard_health alone, which asks who is silent (N7) */
+	/* for shard_health alone, which asks which members are silent (N7) */
 	bool entities_run;
 	bool coordinator_runs;
 	bool mute; /* its server takes connections, and answers nothing */
@@ -75,8 +74,8 @@ typedef struct ShardMemberReport
 extern List *shard_control_members(int64 timeout_us);
 
 /*
- * For shard_peer.who(): who is here. False: nobody can say yet (the worker has not spoken since the
- * server started), or this is a copy that is not to be taken for a node: answer SQL NULL.
+ * For shard_peer.who(): writes the identity of this node. False: the identity is unknown yet (the worker has not spoken
+ * since the server started), or this is a copy that is not to be taken for a node: answer SQL NULL.
  */
 extern bool shard_control_who(ShardWho *who);
 

@@ -6,9 +6,9 @@
  * before anything else of the step is carried out, and is told to the machine when the release gate
  * has passed it (G2); until then other events may come.
  *
- * If the process dies right here: before the commit, nothing of the step was, and nobody has heard of
- * it; after it, the next process reads the records. A decided home is a row of the log by then, or is
- * told again by the next start.
+ * If the process dies right here: before the commit, nothing of the step was, and no other process has heard of it;
+ * after it, the next process reads the records. A decided home is a row of the log by then, or is told again by the
+ * next start.
  */
 #include "postgres.h"
 
@@ -211,7 +211,10 @@ put_answer(const ShardAction *action)
 static void
 send(const ShardAction *action)
 {
-	/* Whoever speaks for an incarnation that is over does not sit at the registered address any more. */
+	/*
+	 * A speaker for an incarnation that is over does not sit at the registered address any more: it gets the answer on
+	 * its own link.
+	 */
 	if (shard_control.answers != NULL && action->message != NULL &&
 		action->message->kind == SHARD_CONTROL_FENCED)
 		put_answer(action);
@@ -246,7 +249,7 @@ log_line(const ShardAction *action)
 
 	if (action->about != NULL)
 	{
-		/* whoever calls without a role of his own may name any node */
+		/* a caller without a role of its own may name any node */
 		if (!shard_told_may(shard_control.db, is_node(action->node) ? action->node : 0,
 							action->about, action->to, &more))
 			return;
@@ -332,9 +335,7 @@ carry_out(const ShardAction *action)
 	}
 }
 
-/*
- * Points of tests: a decision is durable, and nobody has been told.
- */
+/* Points of tests: a decision is durable, and no node has been told. */
 static void
 reach_faults(const ShardActions *out)
 {

@@ -26,7 +26,10 @@ is_text(const char *bytes, size_t length)
 	return pg_verify_mbstr(GetDatabaseEncoding(), bytes, (int) length, true);
 }
 
-/* A setting may have been written in another encoding, which nobody looks at: others would not take it (T10). */
+/*
+ * A setting may have been written in another encoding, which the server does not check: other nodes would not take it
+ * (T10).
+ */
 static const char *
 setting_text(const char *text)
 {
@@ -92,9 +95,7 @@ shard_control_is_journal(void)
 	return strcmp(shard_journal_database, get_database_name(MyDatabaseId)) == 0;
 }
 
-/*
- * A journal that could forget what it had accepted is run only by somebody who says so.
- */
+/* A journal that could forget what it had accepted runs only if the operator allows it. */
 bool
 shard_control_journal_may_run(void)
 {
@@ -136,7 +137,7 @@ shard_control_config(ShardNodeConfig *config, const char *dsn)
 	config->lease_ttl_ms = shard_lease_ttl;
 	config->min_members = shard_min_members;
 	read_role_minimums(config);
-	/* a journal shows nobody what it keeps, and may have another encoding than those whose map it is */
+	/* a journal shows no client what it keeps, and may have another encoding than those whose map it is */
 	config->is_text = state->journal ? NULL : is_text;
 	config->secret = shard_control_random_uuid();
 	config->seal = shard_control_seal;

@@ -44,8 +44,8 @@ shard_control_data_in_log(int32 type_id)
 }
 
 /*
- * What is wrong with a state table, palloc'd: it has rows, or nobody can tell; NULL: there is none. They are looked
- * for without SQL (state_door.h), since this is a superuser and the tables are not.
+ * What is wrong with a state table, palloc'd: it has rows, or that cannot be told; NULL: no table has. Rows are looked
+ * for without SQL (state_door.h), since this process is a superuser and the tables' owners are not.
  */
 static char *
 entities(void)

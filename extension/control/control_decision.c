@@ -15,7 +15,7 @@
 
 #include "base/compat.h"
 
-/* So many rows are kept. */
+/* The number of rows that are kept. */
 #define KEPT 10000
 
 static const char *const kinds[] = {
@@ -65,7 +65,7 @@ insert(const ShardAction *action)
 	add_number(&arguments, action->node, action->node == 0);
 	add_number(&arguments, action->to, action->to == 0);
 	add_number(&arguments, action->shard.epoch, !shard);
-	/* The machine cuts texts at so many bytes, which may be within a character. */
+	/* The machine cuts texts at a number of bytes, which may be within a character. */
 	shard_statement_add_text(&arguments, why, pg_mbcliplen(why, length, length));
 	shard_statement_run(&insert_decision, &arguments, SPI_OK_INSERT);
 }

@@ -2,8 +2,8 @@
  * control/control_dropped.c
  *		What types leave in this database that were dropped here (D28), or that the cluster has no more (C9).
  *
- * If the process dies right here: what a row of a type stands for is found by the next one, which compares with
- * the map. Routes without such a row stay then; nobody reads them, since no number is given twice.
+ * If the process dies right here: what a row of a type stands for is found by the next process, which compares with the
+ * map. Routes without such a row stay then; no process reads them, since no number is given twice.
  */
 #include "postgres.h"
 
@@ -44,7 +44,7 @@ shard_control_dropped_read(void)
 }
 
 /*
- * What is left of a type that the cluster does not have any more goes; false if somebody changes it just now.
+ * What is left of a type that the cluster does not have any more goes; false if another session changes it just now.
  */
 static bool
 end_dropped(int32 type_id)
@@ -99,9 +99,7 @@ delete_routes(int32 type_id)
 	shard_control_facts_forget(type_id);
 }
 
-/*
- * What the map had, and has no more. False: somebody has a table locked.
- */
+/* Ends types that the map had, and has no more. False: another session has a table locked. */
 static bool
 follow_known(void)
 {

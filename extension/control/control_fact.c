@@ -32,7 +32,7 @@ typedef struct FactEntry
 } FactEntry;
 
 static HTAB *told = NULL;
-static ShardUuid told_of; /* the cluster whose facts they are */
+static ShardUuid told_of; /* the cluster of these facts */
 
 /*
  * Versions count within one cluster: what was told of another says nothing.
@@ -141,9 +141,9 @@ append_fact(const ShardFact *fact)
 }
 
 /*
- * The facts of a step: newer ones become rows of the log. The others are told again because the
- * coordinator asks whether the shard runs: that is answered here. Returns the lanes that have news. Where somebody has the
- * tables locked it is not looked: who knows a fact passes over it (T2), and the coordinator asks again.
+ * The facts of a step: newer ones become rows of the log. The others are told again because the coordinator asks
+ * whether the shard runs: that is answered here. Returns the lanes that have news. While another session has the tables
+ * locked the look is left out: a node that knows a fact passes over it (T2), and the coordinator asks again.
  */
 ShardLanes
 shard_control_facts(const ShardFact *facts, int count, ShardShardRef *active, int *n_active)

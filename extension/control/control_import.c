@@ -1,15 +1,14 @@
 /*
  * control/control_import.c
- *		Copying shards to this node (M4): who does it, how many at a time, what came of it.
+ *		Copying shards to this node (M4): which backend does it, how many at a time, what came of it.
  *
- * The control worker must not wait, nor run user code. So it calls shard_peer.import() of its own
- * database, by asynchronous connections to the node's registered address; each call runs in a backend
- * (import.c). One call for a shard at a time, a few at once, the rest in a queue, by turns of the types' owners
- * and of the old homes (core/import_turn): locks, triggers and refusals of one owner hold up himself, a home that does not
- * answer its own shards. The coordinator of the
- * cluster asks again until it is answered or has decided otherwise (M11): what is under way is not begun
- * twice, what nobody wants any more is cancelled, by closing its connection, and what nobody asks for any more was refused or
- * given up, and leaves the queue.
+ * The control worker must not wait, nor run user code. So it calls shard_peer.import() of its own database, by
+ * asynchronous connections to the node's registered address; each call runs in a backend (import.c). One call for a
+ * shard at a time, a few at once, the rest in a queue, by turns of the types' owners and of the old homes
+ * (core/import_turn): locks, triggers and refusals of one owner hold up that owner alone, a home that does not answer
+ * its own shards. The coordinator of the cluster asks again until it is answered or has decided otherwise (M11): what
+ * is under way is not begun twice, a copy that is unwanted by now is cancelled, by closing its connection, and a copy
+ * that the coordinator does not ask for any more was refused or given up, and leaves the queue.
  *
  * Nothing is durable here. A call that was cancelled or cut may have staged the shard all the same: then
  * the next one is told so by the ownership row, and a newer fact ends what is staged (M14).
@@ -32,18 +31,21 @@
 #define ROWS_TIMEOUT_MS (3600 * 1000)
 
 /*
- * This server's own connections: there is nobody to be spared. An error that a call raises, as every refusal
- * is, ends its connection, too; and whoever makes us try again pauses himself.
+ * This server's own connections: no other server needs to be spared. An error that a call raises, as every refusal is,
+ * ends its connection, too; and the coordinator, which asks again, pauses itself.
  */
 #define LONGEST_BACKOFF_MS 20
 
 /* How often it is looked whether a copy is still wanted. */
 #define LOOK_EVERY (200 * SHARD_MS)
 
-/* Who wants it asks again so often that it would have been heard by then. */
+/* The coordinator asks again at an interval at which it would have been heard by then. */
 #define UNASKED (10 * SHARD_RESEND_INTERVAL)
 
-/* So long others come before an owner of whom one has failed, from that home; of so many it is remembered. */
+/*
+ * For this time after a failed copy other owners come before its owner, for the same home; and the number of failures
+ * that are remembered.
+ */
 #define FAILED_FOR (5 * SHARD_SECOND)
 #define FAILED_OWNERS 16
 
@@ -59,7 +61,7 @@ typedef struct Job
 	bool looked;
 } Job;
 
-/* An owner of whom one has failed. */
+/* An owner of a type whose copy has failed. */
 typedef struct Failed
 {
 	Oid owner;
@@ -110,7 +112,7 @@ is_queued(const Job *job)
 	return job->call.link == NULL;
 }
 
-/* The backend of a call that nobody waits for notices. */
+/* The backend of a call without a waiting caller notices that itself. */
 static void
 drop(Job *job)
 {
@@ -172,8 +174,8 @@ shard_control_import_forget(void)
 /* ---- what is wanted --------------------------------------------------------------------------- */
 
 /*
- * Whether the cluster has not decided otherwise, as far as this node has learned, and somebody still asks for it. A copy
- * that has begun is worth to be ended even if the coordinator is away.
+ * Whether the cluster has not decided otherwise, as far as this node has learned, and the coordinator still asks for
+ * it. A copy that has begun is worth finishing even if the coordinator is away.
  */
 static bool
 is_wanted(const Job *job)
@@ -340,7 +342,7 @@ describe(Job *job)
 							.failed = has_failed(job)};
 }
 
-/* The job whose turn it is to copy, or to prepare; NULL: none's. */
+/* The job that copies, or prepares, next; NULL: none. */
 static Job *
 next_job(bool rows)
 {
@@ -402,7 +404,8 @@ run_pool(ShardPool *pool, bool rows, const char *dsn)
 	ShardPoolCall *call;
 	Job *job;
 
-	while ((job = next_job(rows)) != NULL && shard_pool_reserve(pool, &job->call))
+	while (shard_pool_has_room(pool) && (job = next_job(rows)) != NULL &&
+		   shard_pool_reserve(pool, &job->call))
 		;
 	shard_pool_open(pool, dsn, 0, 0);
 	while ((call = shard_pool_next(pool)) != NULL)

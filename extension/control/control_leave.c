@@ -2,11 +2,11 @@
  * control/control_leave.c
  *		A node that exits its cluster: nothing of it may be left when it is removed (M20).
  *
- * All its shards live elsewhere by then. The door is closed to senders, and when those that had begun have
- * ended, what is in the log is passed and what it put into the outbox is taken in by its homes (the rounds
- * of drain.c); the rows of former shards are deleted, but for those of a state that was given up since, and
- * nothing is parked. Then the machine is told, and the coordinator removes the node; if a home that stayed here
- * moves before that, all is looked at again. Nothing here is durable: another process begins anew.
+ * All its shards live elsewhere by then. The door is closed to senders, and when those that had begun have ended, what
+ * is in the log is passed and what it put into the outbox is taken in by its homes (the rounds of drain.c); the rows of
+ * former shards are deleted, but for those of a state that was given up since, and nothing is parked. Then the machine
+ * is told, and the coordinator removes the node; if a home that stayed here moves before that, all is looked at again.
+ * Nothing here is durable: another process starts from the beginning.
  */
 #include "postgres.h"
 
@@ -19,7 +19,7 @@
 
 #define LOOK_INTERVAL (50 * SHARD_MS)
 
-/* The lock that keeps senders out is a strong one, and somebody may hold his for long. */
+/* The lock that keeps senders out is a strong one, and another session may hold a conflicting lock for long. */
 #define ALONE_INTERVAL (200 * SHARD_MS)
 
 /* What was parked at the first may have gone to the outbox since. */
@@ -42,9 +42,7 @@ shard_control_leave_forget(void)
 	memset(&leaving, 0, sizeof(leaving));
 }
 
-/*
- * Closes the door, and looks whether all who came in before have gone.
- */
+/* Closes the door, and looks whether all senders that came in before have gone. */
 static bool
 close_door(void)
 {
@@ -56,8 +54,8 @@ close_door(void)
 }
 
 /*
- * Is anything of a shard left, or a message for another node? Messages of types that nobody has, or can host, are
- * not: nobody could take them. What somebody has locked may have some.
+ * Is anything of a shard left, or a message for another node? Messages of types that no node has, or can host, do not
+ * count: no node could take them. A table that another session has locked may have some.
  */
 static bool
 has_remains(void)

@@ -1,6 +1,6 @@
 /*
  * control/control_link.c
- *		The control worker's connections to other nodes: control messages, and who is there.
+ *		The control worker's connections to other nodes: control messages, and which node is there.
  *
  * A call carries all messages that have gathered, and its answer brings what the other side says over
  * the same link. Nothing is durable here. A link on which nothing is to be sent for a while is closed.
@@ -22,7 +22,7 @@
 
 #include "base/compat.h"
 
-/* Messages of one call, at most so many bytes unless a single one is longer. */
+/* The bytes of the messages of one call, unless a single one is longer. */
 #define CALL_BYTES (1024 * 1024)
 
 /* A single one, with its length before it. */
@@ -40,12 +40,12 @@
 /* Members are missed, and heard of again, by these links: a peer that is back must not be kept waiting. */
 #define LONGEST_BACKOFF_MS 1000
 
-/* Who somebody is, is said in so many bytes at most. */
+/* The longest answer to "who". */
 #define WHO_MAX_BYTES 4096
 
 /*
- * Who is heard again after so long was away: calls that failed meanwhile say nothing of the way to it. Who has
- * answered nothing for so long may be away.
+ * A node that is heard again after this time was away: calls that failed meanwhile say nothing of the way to it. A node
+ * that has answered nothing for this time may be away.
  */
 #define AWAY (5 * SHARD_SECOND)
 
@@ -56,10 +56,10 @@
 typedef struct Link
 {
 	dlist_node link;
-	int32 node;		 /* 0: by address, whoever is there */
-	bool who;		 /* asks who is there, and no more */
-	bool asked;		 /* who: and waits for the answer */
-	int64 question;	 /* who: of a joiner, the machine's number; 0: of a member */
+	int32 node;		 /* 0: by address, whichever node is there */
+	bool who;		 /* asks which node is there, and no more */
+	bool asked;		 /* of "who": waits for the answer */
+	int64 question;	 /* of "who": of a joiner, the machine's number; 0: of a member */
 	ShardUuid token; /* and the join that is to be there */
 	char *dsn;		 /* as last tried */
 	ShardPeer *peer;
@@ -75,7 +75,7 @@ typedef struct Link
 } Link;
 
 static dlist_head links = DLIST_STATIC_INIT(links);
-static Link *feeding = NULL; /* whose answer is being looked at */
+static Link *feeding = NULL; /* the link whose answer is being looked at */
 
 /* ---- links ------------------------------------------------------------------------------------ */
 
@@ -173,7 +173,10 @@ shard_control_link_address(int32 node)
 
 /* ---- sending ---------------------------------------------------------------------------------- */
 
-/* Some make room, or find none: whoever needs them sends them again, and somebody should know why that takes so long. */
+/*
+ * Some messages make room, or find none: the machine sends those that it needs again, and the log tells the operator
+ * why that takes long.
+ */
 static void
 say_full(const Link *link, int forgotten)
 {
@@ -199,7 +202,7 @@ enqueue(Link *link, const char *bytes, int length)
 	int forgotten;
 	bool taken;
 
-	/* Whoever it is for would not take it. */
+	/* The receiver would not take it. */
 	if (length > CALL_MOST)
 	{
 		ereport(LOG,
@@ -361,7 +364,7 @@ shard_control_link_heard(int32 via, const char *bytes, int length)
 		heard_of(message.from);
 }
 
-/* Who is there, as far as anybody says. */
+/* Which node is there, as far as the answer says. */
 static void
 take_who(const Link *link, ShardReader *reader)
 {
@@ -535,7 +538,7 @@ serve(Link *link)
 	dlist_push_tail(&links, &link->link);
 }
 
-/* Whose answer is to be served; NULL: nobody's. */
+/* The link whose answer is to be served; NULL: none. */
 static Link *
 answered_link(void)
 {
@@ -569,9 +572,7 @@ serve_answers(void)
 
 /* ---- running ---------------------------------------------------------------------------------- */
 
-/*
- * Opens the link if it is not; anew, if the member's address has changed.
- */
+/* Opens the link if it is closed, or if the member's address has changed. */
 static void
 connect(Link *link)
 {
@@ -585,7 +586,7 @@ connect(Link *link)
 	}
 	if (shard_peer_state(link->peer) != SHARD_PEER_CLOSED)
 		return;
-	/* Out of date by the time it could be sent: whoever needs it sends it again. */
+	/* Out of date by the time it could be sent: the machine sends it again if it needs it. */
 	if (dsn[0] == '\0' || !shard_peer_open(link->peer, dsn))
 		shard_control_queue_clear(&link->queue);
 }

@@ -24,9 +24,9 @@ typedef struct Seen
 static Seen *seen = NULL;
 static int n_seen = 0;
 static int space = 0;
-static ShardUuid cluster; /* whose members they are */
+static ShardUuid cluster; /* the cluster of these members */
 static int32 coordinator = 0;
-static ShardUuid coordinated; /* the cluster whose it is */
+static ShardUuid coordinated; /* the cluster of this coordinator */
 
 static Seen *
 find(int32 node)
@@ -137,7 +137,7 @@ follow_coordinator(void)
 	int32 now = shard_control.view.coordinator;
 	int32 self = shard_node_id(shard_control.node);
 
-	/* in another cluster the number means somebody else */
+	/* in another cluster the number means another node */
 	if (!shard_record_uuid_equal(coordinated, shard_node_cluster(shard_control.node)))
 		coordinator = 0;
 	coordinated = shard_node_cluster(shard_control.node);

@@ -2,10 +2,10 @@
  * control/control_messages.c
  *		Calls of peers to the control worker: lists of messages, each of which is a step of the machine.
  *
- * What the machine answers over the same link is the reply. One call has up to a thousand messages, and who has the role of
- * the links may send what takes long to judge, over many connections. So calls are served by turns, each for a moment, and
- * no longer than a slice of time in one round: the rest waits for the next one, while ticks go on, and what other
- * peers and operators say is heard in between. The messages of one call stay in their order.
+ * What the machine answers over the same link is the reply. One call has up to a thousand messages, and a caller with
+ * the role of the links may send messages that take long to judge, over many connections. So calls are served by turns,
+ * each for a moment, and no longer than a slice of time in one round: the rest waits for the next one, while ticks go
+ * on, and what other peers and operators say is heard in between. The messages of one call stay in their order.
  */
 #include "postgres.h"
 
@@ -34,7 +34,7 @@ typedef struct Call
 	ControlAnswers answers;
 } Call;
 
-static List *calls = NIL; /* Call *, whose turn it is first; in TopMemoryContext */
+static List *calls = NIL; /* Call *, the next to be served first; in TopMemoryContext */
 static Size bytes_waiting = 0;
 
 static void
@@ -115,7 +115,7 @@ serve(Call *call)
 
 	do
 	{
-		/* For whom nobody waits any more is not worth the time of those who do: what he said was lost, as far as he knows. */
+		/* A call whose caller has gone gets none of the time of those that wait: for its caller, its messages were lost. */
 		if (!shard_ring_alive(&call->request) || !serve_next(call))
 			return false;
 	} while (shard_clock_now() < end);

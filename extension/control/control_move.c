@@ -2,10 +2,10 @@
  * control/control_move.c
  *		Stopping shards of this node that move away: orders for the region workers, and their answers.
  *
- * The coordinator of the cluster repeats its question until it is answered or the move is given up (M11),
- * so nothing of an order is durable: an order that is lost comes again. A region worker that is frozen in
- * a turn keeps its shards from being sealed, and nobody may by-pass it (W3): when it has not answered for
- * the type's handoff_timeout, it is terminated, and its successor answers.
+ * The coordinator of the cluster repeats its question until it is answered or the move is given up (M11), so nothing of
+ * an order is durable: an order that is lost comes again. A region worker that is frozen in a turn keeps its shards
+ * from being sealed, and no other process may by-pass it (W3): when it has not answered for the type's handoff_timeout,
+ * it is terminated, and its successor answers.
  */
 #include "postgres.h"
 
@@ -21,7 +21,7 @@
 
 #include "base/compat.h"
 
-/* Whoever was not asked for again after this has been given up, or is answered by other means. */
+/* A stop that was not asked for again after this time has been given up, or is answered by other means. */
 #define FORGOTTEN (3 * SHARD_RETRY_INTERVAL)
 
 /* A shard that was told to stop, and has not been reported. */

@@ -69,7 +69,7 @@ update_number(int32 from, int32 to)
 }
 
 /*
- * Begins a transaction that has the extension to itself, and what it may write; false if somebody uses it now.
+ * Begins a transaction that has the extension to itself, and what it may write; false if another session uses it now.
  */
 bool
 shard_control_begin_alone(void)
@@ -91,9 +91,7 @@ shard_control_begin_alone(void)
 	return true;
 }
 
-/*
- * Said once by a process: the node handles nothing until somebody has seen to it.
- */
+/* Said once by a process: the node handles nothing until an operator has seen to it. */
 static void
 warn_of_data(void)
 {
@@ -111,8 +109,8 @@ warn_of_data(void)
 }
 
 /*
- * Gives the types of this database the numbers that the cluster knows them by. Two steps, so that
- * numbers may change places: the first goes to numbers that nobody has. True: it is done.
+ * Gives the types of this database the numbers that the cluster knows them by. Two steps, so that numbers may change
+ * places: the first goes to unused numbers. True: it is done.
  */
 static bool
 renumber(List *types, const ControlLearned *learned, int count)
@@ -161,9 +159,7 @@ renumber(List *types, const ControlLearned *learned, int count)
 	return good;
 }
 
-/*
- * Does a number of ours mean another type to the cluster?
- */
+/* Does a number of this database mean another type to the cluster? */
 static bool
 has_conflict(const ControlType *type, const ControlLearned *learned, int count)
 {
@@ -175,7 +171,8 @@ has_conflict(const ControlType *type, const ControlLearned *learned, int count)
 }
 
 /*
- * Has the cluster given a number to each type whose own means another one? Before, places are not free.
+ * Has the cluster given a number to each type whose own number means another type there? Until then the places are not
+ * free.
  */
 static bool
 all_known(List *types, const ControlLearned *learned, int count)
@@ -195,7 +192,7 @@ all_known(List *types, const ControlLearned *learned, int count)
 	return true;
 }
 
-/* See control_types.h. What keeps it from being done may last: the lock that it needs is a strong one. */
+/* What keeps it from being done may last: the lock that it needs is a strong one. */
 bool
 shard_control_number_conflict(List *types, const ControlLearned *learned, int count, bool *done)
 {

@@ -1,10 +1,10 @@
 /*
  * control/control_owner.c
- *		Whose types are, and types of this database that belong to another role in the cluster (C18).
+ *		The owners of types, and types of this database that belong to another role in the cluster (C18).
  *
- * What the map says of a type's owner, and differs from the owner here, is kept in the type's row, where all
- * processes look: such a type runs nowhere here, and nobody can send to it from here. A row that somebody has
- * locked is written at one of the next rounds.
+ * What the map says of a type's owner, and differs from the owner here, is kept in the type's row, where all processes
+ * look: such a type runs nowhere here, and no session can send to it from here. A row that another session has locked
+ * is written at one of the next rounds.
  *
  * If the process dies right here: the next one compares all rows with the map as it starts.
  */
@@ -25,7 +25,6 @@
 /* Rows that were locked are looked at again so soon. */
 #define LOOK_AGAIN (200 * SHARD_MS)
 
-/* See control_private.h. */
 Oid
 shard_control_owner_of(int32 type_id)
 {
@@ -41,7 +40,10 @@ shard_control_owner_of(int32 type_id)
 	return owner;
 }
 
-/* Who owns it in the cluster, if that is another role; else NULL. A node alone says itself whose its types are. */
+/*
+ * The owner in the cluster, if that is another role than here; else NULL. A node that is alone decides itself which
+ * role owns its types.
+ */
 static const char *
 owner_in_cluster(const ControlType *type, const ControlLearned *learned, int count)
 {
@@ -65,7 +67,7 @@ is_noted(const ControlType *type, const char *owner)
 	return strcmp(type->cluster_owner, owner) == 0;
 }
 
-/* False: somebody has the row locked, or it is gone. */
+/* False: another session has the row locked, or it is gone. */
 static bool
 note(const ControlType *type, const char *owner)
 {
@@ -84,7 +86,6 @@ note(const ControlType *type, const char *owner)
 	return SPI_processed > 0;
 }
 
-/* See control_types.h. */
 bool
 shard_control_owner_follow(List *types, const ControlLearned *learned, int count)
 {

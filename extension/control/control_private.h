@@ -14,8 +14,6 @@
 #include "shared/board.h"
 #include "shared/ring.h"
 
-/* ---- control_private.c: What the files of the control worker share ---- */
-
 /* The id of a journal: no member has it (R14). */
 #define SHARD_JOURNAL_NODE PG_UINT16_MAX
 
@@ -26,13 +24,13 @@ typedef struct ControlTicket
 	XLogRecPtr lsn;
 } ControlTicket;
 
-/* A command that somebody in the ring waits for. */
+/* A command of a backend that waits in the ring. */
 typedef struct ControlCommand
 {
 	ShardCommandKind kind;
 	int64 token;
 	int64 since;		  /* shard_clock_now() */
-	ShardRequest request; /* its payload is not kept */
+	ShardRequest request; /* the request's payload is not kept */
 	ShardMapEntry type;	  /* of TYPE: until the cluster has given it an id; else without a value */
 	bool first;			  /* the transaction that waits has changed no type before */
 } ControlCommand;
@@ -69,9 +67,9 @@ typedef struct ControlState
 	List *asked;	   /* ShardBoardEvent *: homes of types that are not known yet */
 	bool starting;	   /* workers may run, as soon as all types have their ids, */
 	bool pushing;	   /* and exchange messages with peers */
-	char stopped[160]; /* why they were stopped; "": they were not */
+	char stopped[160]; /* why workers were stopped; "": they were not */
 	int64 downed_at;   /* when this start was downed; 0: it was not */
-	int64 revive_at;   /* when it is to go on as a new one, by an operator's word (I9); 0: never */
+	int64 revive_at;   /* when it starts as a new incarnation, by an operator (I9); 0: never */
 	bool again;		   /* something happened: tick at once */
 	int64 next_tick;   /* shard_clock_now() */
 } ControlState;
@@ -79,15 +77,15 @@ typedef struct ControlState
 extern ControlState shard_control;
 
 /*
- * control.c: one step of the machine, and what follows from it. They leave again set.
+ * control.c: one step of the machine, and what follows from it. These functions set shard_control.again.
  */
 extern void shard_control_event(const ShardNodeEvent *event);
 extern void shard_control_give(const ShardCommand *command);
 extern void shard_control_receive(int32 via, const char *bytes, int length);
 
 /*
- * Starts the machine anew from what is durable, because settings have changed; or as another incarnation,
- * because this one was downed.
+ * Starts the machine again from what is durable, because settings have changed; or as another incarnation, because this
+ * one was downed.
  */
 extern void shard_control_restart(bool revive);
 
@@ -97,33 +95,37 @@ extern void shard_control_begin(void);
 /* The same for one that appends to the log: with its segments, too. */
 extern void shard_control_begin_appending(void);
 
-/* Locks, in a transaction, all that may be written and the log, without waiting: false if somebody has one of them locked. */
+/*
+ * Locks, in a transaction, all that may be written and the log, without waiting: false if another session has one of
+ * them locked.
+ */
 extern bool shard_control_lock_all(void);
 
 /*
- * Locks tables of schema shard until the transaction ends, without waiting: false if somebody has one locked, or waits
- * for it. The control plane stands still for no table that a step does not write; health says who has it.
+ * Locks tables of schema shard until the transaction ends, without waiting: false if another session has one locked, or
+ * waits for it. The control plane stands still for no table that a step does not write; shard_health() names the
+ * session that has it.
  */
 extern bool shard_control_lock(const char *const *tables, int count);
 
-/* Both: a transaction that has these tables; false: there is none, come back. */
+/* Both: a transaction that has these tables locked; false: it was not begun, come back. */
 extern bool shard_control_try(const char *const *tables, int count);
 
 /* Is this node the only member that its map has ever had? */
 extern bool shard_control_was_always_alone(void);
 
-/* 128 random bits that nobody can guess. ERROR if the server has none. */
+/* 128 random bits that cannot be guessed. ERROR if the server has none. */
 extern ShardUuid shard_control_random_uuid(void);
 
 extern void shard_control_commit(void);
 
-/* control_actions.c: what a step left in out. */
+/* control_actions.c: carries out the actions that a step left in out. */
 extern void shard_control_carry_out(void);
 extern bool shard_control_report_tickets(void);
 
 /*
- * control_fact.c: makes newer facts rows of the log, in the step's transaction; returns the lanes that
- * have news. active: those that run here already, as the facts say.
+ * control_fact.c: makes newer facts rows of the log, in the step's transaction; returns the lanes that have news.
+ * active: shards that run here already, as the facts say.
  */
 extern ShardLanes
 shard_control_facts(const ShardFact *facts, int count, ShardShardRef *active, int *n_active);
@@ -136,7 +138,7 @@ extern void shard_control_facts_forget(int32 type_id);
 extern int shard_control_decisions(const ShardActions *actions);
 extern const char *shard_control_decision_name(int32 kind);
 
-/* control_move.c: orders for region workers; their answer; whoever does not answer; forget all. */
+/* control_move.c: orders for region workers; their answer; region workers that do not answer; forget all. */
 extern void shard_control_stop_shard(const ShardShardRef *shard);
 extern void shard_control_shard_stopped(const ShardShardRef *shard);
 extern bool shard_control_move_run(void);
@@ -151,7 +153,7 @@ extern void shard_control_import(const ShardAction *action);
 extern bool shard_control_import_run(void);
 extern void shard_control_import_forget(void);
 
-/* control_owner.c: who owns a type, in a transaction of its own; 0: that is not known. */
+/* control_owner.c: the role that owns a type, in a transaction of its own; 0: that is not known. */
 extern Oid shard_control_owner_of(int32 type_id);
 
 /* control_strategy.c: SHARD_ACTION_STRATEGY, at once; each round, true: something came; forget all. */
@@ -165,7 +167,7 @@ extern bool shard_control_states_run(void);
 extern void shard_control_states_forget(void);
 extern const char *shard_control_states_unread(void);
 
-/* control_drain.c: a round of all region workers; is void when the lanes were divided anew. */
+/* control_drain.c: a round of all region workers; is void when the lanes were divided again. */
 typedef struct ControlDrain
 {
 	uint64 workers; /* mask */
@@ -186,14 +188,14 @@ extern void shard_control_stop_run(void);
 extern void shard_control_stop_forget(void);
 extern void shard_control_last_words(void);
 
-/* control_leave.c: when this node exits; each round, true: the machine was told; begin anew. */
+/* control_leave.c: when this node exits; each round, true: the machine was told; start from the beginning. */
 extern bool shard_control_leave_run(void);
 extern void shard_control_leave_forget(void);
 
 /* The status of this node as learned, a ShardMemberStatus. */
 extern int32 shard_control_own_status(void);
 
-/* control_members.c: log what changed among the members, and who is coordinator. */
+/* control_members.c: log what changed among the members, and which node is coordinator. */
 extern void shard_control_members_follow(bool changed);
 
 /* control_publish.c: the view in shared memory. */
@@ -211,7 +213,7 @@ extern void shard_control_types_lack(char *names, size_t size);
 /* What the machine was told of: a number of shard_board_types(). False: nothing yet. */
 extern bool shard_control_types_told(uint32 *changes);
 
-/* The id that the cluster knows a type by, 0: it does not. */
+/* The id by which the cluster knows a type; 0: it knows none. */
 extern int32 shard_control_types_learned(const char *name, uint64 *settings_hash);
 
 /*
@@ -221,29 +223,29 @@ extern int32 shard_control_types_learned(const char *name, uint64 *settings_hash
 extern int32 shard_control_types_compare(const ShardTypeRecord *wanted, const char **difference,
 										 const char **owner, bool *dropping);
 
-/* Somebody wants to start a type, whose row is not committed, if it ever is. */
+/* A session wants to start a type, whose row is not committed, if it ever is. */
 extern void shard_control_types_wish(const ShardTypeRecord *type, bool first);
 
 /* control_dropped.c: what types that were dropped have left; each round, and when shard.type was read. */
 extern void shard_control_dropped_follow(void);
 extern void shard_control_dropped_read(void);
 
-/* A transaction that has the extension to itself; false if somebody uses it now. */
+/* A transaction that has the extension to itself; false if another session uses it now. */
 extern bool shard_control_begin_alone(void);
 
 /* What the cluster says of a type that is wanted here. */
 typedef struct ControlTypeAnswer
 {
 	const char *difference; /* NULL: none */
-	const char *owner;		/* it belongs to that other role; or NULL */
+	const char *owner;		/* the type belongs to that other role; or NULL */
 	bool dropping;
 } ControlTypeAnswer;
 
 /*
  * control_reply.c: to a request of the ring, an error; a number; that the machine, or the cluster, does not do what a
- * command wants; or that nobody knows whether it does (G6); that the cluster has another type of that name, or another one's; that nobody has said in time what the
- * type is; that there is no group of lanes for its owner, the coordinator says, or no room (C19, C20). And what somebody
- * can do about a refusal; NULL: nothing.
+ * command wants; or that it is unknown whether it does (G6); that the cluster has another type of that name, or a type
+ * of another owner; that no coordinator has said in time what the type is; that there is no group of lanes for its
+ * owner, the coordinator says, or no room (C19, C20). And what an operator can do about a refusal; NULL: nothing.
  */
 extern const char *shard_control_hint(const char *why);
 extern void shard_control_reply_error(const ShardRequest *request, int sqlstate,
@@ -261,7 +263,10 @@ shard_control_reply_lacks(const ShardRequest *request, const char *name, ShardTy
 /* control_request.c: requests of the ring. */
 extern bool shard_control_requests(void);
 
-/* control_messages.c: a peer's call, whose payload is taken away; serves some of them for a while. True: there were any. */
+/*
+ * control_messages.c: takes a peer's call, whose payload it owns from now on; serves some of the calls for a while.
+ * True: there were any.
+ */
 extern void shard_control_control_take(ShardRequest *request);
 extern bool shard_control_control_run(void);
 extern void shard_control_command_done(const ShardAction *done);
@@ -290,7 +295,7 @@ extern bool shard_control_journal_may_run(void);
 extern int32 shard_control_gate(void);
 
 /*
- * ---- control_link.c: The control worker's connections to other nodes: control messages, and who is there.
+ * ---- control_link.c: The control worker's connections to other nodes: control messages, and which node is there.
  *
  * One connection for a node, by its registered address, and some for addresses of nodes that are not
  * known yet. Messages may be lost, as the control plane expects: a queue that is full forgets its
@@ -302,7 +307,7 @@ extern void shard_control_link_send(int32 node, const char *bytes, int length);
 extern void shard_control_link_send_to(const char *dsn, const char *bytes, int length);
 extern void shard_control_link_send_back(const char *bytes, int length);
 
-/* Ask who is at a member's registered address; the answer is an event. */
+/* Ask which node is at a member's registered address; the answer is an event. */
 extern void shard_control_link_who(int32 node);
 
 /* Ask at an address whether the node there joins under that token; answer or failure is an event with that question. */
@@ -323,10 +328,10 @@ extern void shard_control_link_report(int32 node, int64 now, ShardMemberReport *
 /* The registered address of a member, in the current memory context; "" if it is not known. */
 extern const char *shard_control_link_address(int32 node);
 
-/* Closes all, and forgets whom it has heard. */
+/* Closes all, and forgets which nodes were heard. */
 extern void shard_control_link_forget(void);
 
-/* ---- control_seal.c: a code that only who has the secret can make (R23) ---- */
+/* ---- control_seal.c: a code that only a holder of the secret can make (R23) ---- */
 
 /*
  * The first 128 bits of HMAC-SHA-256 of the bytes, with the secret as key. ERROR if the server's library cannot compute it;

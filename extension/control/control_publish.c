@@ -92,9 +92,7 @@ why_not(void)
 	return "the node was not admitted yet";
 }
 
-/*
- * Whether anybody may send here, and why not.
- */
+/* Whether sessions may send here, and why not. */
 static ShardBoardDoor
 door(int32 status)
 {
@@ -116,8 +114,8 @@ door(int32 status)
 }
 
 /*
- * A process that has not read the types yet, since somebody has their table locked, leaves it at what the one before it has
- * said: whether this node handles, and who may send. True: it was left.
+ * A process that has not read the types yet, since another session has their table locked, leaves the view at what the
+ * process before it has said: whether this node handles, and which sessions may send. True: it was left.
  */
 static bool
 keep_former(ShardBoardView *view, int32 status)

@@ -34,9 +34,7 @@ shard_control_reply_number(const ShardRequest *request, int64 number)
 	shard_ring_reply(request, out.data, out.len, InvalidXLogRecPtr);
 }
 
-/*
- * What somebody can do about a refusal.
- */
+/* What an operator can do about a refusal. */
 const char *
 shard_control_hint(const char *why)
 {
@@ -145,9 +143,7 @@ shard_control_reply_differs(const ShardRequest *request, const char *name,
 			"the same type of state; or take another name.");
 }
 
-/*
- * Nobody has said in time what the type is.
- */
+/* No coordinator has said in time what the type is. */
 void
 shard_control_reply_late(const ShardRequest *request, const char *name,
 						 const ControlTypeAnswer *answer)

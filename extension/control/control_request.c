@@ -2,8 +2,8 @@
  * control/control_request.c
  *		Requests of the ring to the control worker: commands, questions.
  *
- * Calls of peers: control_messages.c. A command waits, in a list, until the machine says what became of it, or the one who
- * waits has given up.
+ * Calls of peers: control_messages.c. A command waits, in a list, until the machine says what became of it, or the
+ * waiting backend has given up.
  */
 #include "postgres.h"
 
@@ -19,7 +19,7 @@
 
 #include "base/compat.h"
 
-/* No coordinator was reached in this time: whoever wants a type's number is told so. */
+/* No coordinator was reached in this time: a backend that wants a type's number is told so. */
 #define TYPE_PATIENCE (4 * SHARD_SECOND)
 
 /* How long a join waits for senders to end. */
@@ -293,9 +293,7 @@ data_now(void)
 	return data;
 }
 
-/*
- * Whether this node could join, before anybody else is called.
- */
+/* Whether this node could join, before another node is called. */
 static void
 look_before_join(const ShardRequest *request)
 {
@@ -311,8 +309,8 @@ look_before_join(const ShardRequest *request)
 }
 
 /*
- * The cluster judges by the types whether the node fits: the machine has to know them first. False: somebody has their table
- * locked for longer than a join waits; senders wait meanwhile.
+ * The cluster judges by the types whether the node fits: the machine has to know them first. False: another session has
+ * their table locked for longer than a join waits; senders wait meanwhile.
  */
 static bool
 tell_types(void)
@@ -332,7 +330,7 @@ tell_types(void)
 	}
 }
 
-/* Refuses a join that senders, or whoever starts a type, keep from closing the node: with their names, if named is. */
+/* Refuses a join that senders, or sessions that start a type, keep from closing the node: with their names, if named is. */
 static void
 reply_senders(const ShardRequest *request, bool named)
 {
@@ -356,9 +354,7 @@ reply_senders(const ShardRequest *request, bool named)
 		"Let them end, or end them with pg_terminate_backend(), and join again.");
 }
 
-/*
- * Joins: the machine starts anew with the own address, and then asks the seed.
- */
+/* Joins: the machine starts again with the own address, and then asks the seed. */
 static void
 begin_join(const ShardRequest *request, const ShardCommand *command)
 {
@@ -368,7 +364,7 @@ begin_join(const ShardRequest *request, const ShardCommand *command)
 	ControlCommand *waiting;
 	const char *data = NULL;
 
-	/* The caller before was cancelled, or this worker began anew: the end is the same for all. */
+	/* The caller before was cancelled, or this worker was started again: the end is the same for all. */
 	if (shard_node_joining(shard_control.node))
 	{
 		waiting = remember(request);
@@ -509,7 +505,7 @@ look_at_type(const ControlCommand *command)
 		type_id = shard_control_types_compare(&wanted, &answer.difference, &answer.owner,
 											  &answer.dropping);
 	lacks = shard_node_type_lacks(shard_control.node, wanted.name);
-	/* What a name stands for that nobody has, and which states are taken, the coordinator says. */
+	/* The coordinator says what a name without a type stands for, and which states are taken. */
 	if (type_id != 0 && !answer.dropping &&
 		!shard_node_asks_for_type(shard_control.node, wanted.name))
 	{
@@ -528,9 +524,7 @@ look_at_type(const ControlCommand *command)
 	return answered;
 }
 
-/*
- * Commands whose end the machine does not tell, or for which nobody waits any more.
- */
+/* Commands whose end the machine does not tell, or whose backend does not wait any more. */
 void
 shard_control_commands_look(void)
 {

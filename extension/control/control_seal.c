@@ -1,8 +1,8 @@
 /*
  * control/control_seal.c
- *		See seal.h: HMAC with SHA-256 (RFC 2104) of the server's own library.
+ *		A code that only a holder of the secret can make: HMAC with SHA-256 (RFC 2104) of the server's own library.
  *
- * The library ties its contexts to a resource owner, and the coordinator has none outside of transactions.
+ * The library ties its contexts to a resource owner, and the control worker has none outside of transactions.
  */
 #include "postgres.h"
 

@@ -2,10 +2,11 @@
  * control/control_states.c
  *		Of which shards this database has states, for the machine of a node that is alone (C21).
  *
- * It asks before it lets another node in, and goes on from where the answer ended, also if that names what is in the way. Tables are read without SQL
- * (state_door.h), since this is a superuser and they are not; nobody is waited for, and what cannot be read is an answer,
- * too. The types of shard.type are asked for, not those of the map: also what is stopped or suspended has states. Nothing
- * is durable here; if the process dies, it is asked anew.
+ * It asks before it lets another node in, and goes on from where the answer ended, also if that names what is in the
+ * way. Tables are read without SQL (state_door.h), since this process is a superuser and the tables' owners are not; it
+ * waits for no lock, and a table that cannot be read is an answer, too. The types of shard.type are asked for, not
+ * those of the map: also what is stopped or suspended has states. Nothing is durable here; if the process dies, the
+ * machine asks again.
  */
 #include "postgres.h"
 
@@ -26,7 +27,7 @@
 /* Shards of one answer: their homes are one transaction. */
 #define SHARDS 10000
 
-/* Nobody looks any more when nobody joins. */
+/* What could not be read is shown for this time after the last look: the machine looks again while a node joins. */
 #define UNREAD_FRESH (10 * SHARD_SECOND)
 
 static struct
@@ -36,7 +37,7 @@ static struct
 	ShardShardRef after;
 } question;
 
-static char unread[160] = ""; /* what could not be read, the last time that anybody looked */
+static char unread[160] = ""; /* what could not be read, the last time that this worker looked */
 static int64 unread_asked_at;
 
 /* An answer that is being made. */

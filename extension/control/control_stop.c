@@ -2,14 +2,14 @@
  * control/control_stop.c
  *		The server shuts down: hand over the office, and what else can be done in shard.shutdown_timeout.
  *
- * Nobody can connect any more, so no shard can be copied from here: what this node is home of stays until
- * it is started again. But what it has for others can still be pushed, seals of moves that are under way
- * are finished, and another node takes the office at once. Pushed is enough: that messages which others
- * have stored are done, they can only tell after the next start, as that takes a connection to here. Without
- * the setting only the office is handed over, in passing.
+ * Clients cannot connect any more, so no shard can be copied from here: what this node is home of stays until it is
+ * started again. But what it has for others can still be pushed, seals of moves that are under way are finished, and
+ * another node takes the office at once. Pushed is enough: that messages which others have stored are done, they can
+ * only tell after the next start, as that takes a connection to here. Without the setting only the office is handed
+ * over, in passing.
  *
- * A smart shutdown waits for clients, and takes the connections of other nodes for such: when nobody else
- * is left, they are ended here.
+ * A smart shutdown waits for clients, and takes the connections of other nodes for such: when no other client is left,
+ * they are ended here.
  */
 #include "postgres.h"
 
@@ -82,8 +82,8 @@ say_goodbye(void)
 }
 
 /*
- * At the end of the process, whose server shuts down: the last words of this node's control plane, as far
- * as they go out at once.
+ * At the end of the process, when its server shuts down: the last words of this node's control plane, as far as they go
+ * out at once.
  */
 void
 shard_control_last_words(void)
@@ -101,9 +101,7 @@ shard_control_last_words(void)
 
 /* ---- lingering -------------------------------------------------------------------------------- */
 
-/*
- * How many shards live here; -1: somebody has the table locked.
- */
+/* How many shards live here; -1: another session has the table locked. */
 static int64
 count_shards(void)
 {
@@ -166,8 +164,8 @@ end_workers(void)
 }
 
 /*
- * However this process ends while it lingers, an error included, even before its first look: nobody else would
- * end a handler that takes long, and the server would wait for it as long as region workers may linger.
+ * However this process ends while it lingers, an error included, even before its first look: no other process would end
+ * a handler that takes long, and the server would wait for it as long as region workers may linger.
  */
 static void
 end_workers_at_exit(int code, Datum argument)
@@ -226,7 +224,7 @@ linger(void)
 		shard_control_drain_begin(&drain);
 	}
 	tell_machine(deadline);
-	/* The WAL writer is gone, on whom commits of region workers rely. */
+	/* The WAL writer is gone, on which commits of region workers rely. */
 	shard_control_drain_flush();
 	if (shard_control_drain_is_void(&drain))
 		shard_control_drain_begin(&drain);
@@ -273,7 +271,7 @@ shard_control_stop_run(void)
 	next_look = now + LOOK_INTERVAL;
 	if (!shard_worker_server_stops() || has_clients())
 		return;
-	/* First of all: a machine that is busy may end this process later than a lease does that nobody renews. */
+	/* First of all: on a busy machine this process may be ended only after a lease that is not renewed runs out. */
 	tell_machine(now + PASSING_MS * SHARD_MS);
 	(void) shard_visitor_end(MyDatabaseId);
 }

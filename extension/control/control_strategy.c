@@ -2,11 +2,11 @@
  * control/control_strategy.c
  *		Allocation strategy "function": asks a type's own functions, in a backend of this node.
  *
- * User code never runs in this process: it is called over connections of our own to this node's
- * registered address (shard_peer.strategy(), strategy.c). A few questions are asked at the same time, but
- * of each owner of types only one: whose functions are slow makes nobody wait but himself. A backend that was given
- * up, by this process or one before it, and still is there counts as asked. Whatever goes wrong is an answer, too: the machine then takes the default strategy. Nothing is durable; if the process
- * dies, the next one asks anew.
+ * User code never runs in this process: it is called over the control worker's own connections to this node's
+ * registered address (shard_peer.strategy(), strategy.c). A few questions are asked at the same time, but of each owner
+ * of types only one: an owner with slow functions makes no other owner wait. A backend that was given up, by this
+ * process or one before it, and still is there counts as asked. Whatever goes wrong is an answer, too: the machine then
+ * takes the default strategy. Nothing is durable; if the process dies, the next one asks again.
  */
 #include "postgres.h"
 
@@ -35,7 +35,7 @@
 StaticAssertDecl(LONGEST_WAIT + PATIENCE + CALL_TIMEOUT_MS * SHARD_MS < SHARD_STRATEGY_TIMEOUT,
 				 "the machine waits longer than all of it takes together");
 
-/* Where it connects to is this node, and who asks waits. */
+/* The connection leads to this node itself, and the machine waits for the answer. */
 #define LONGEST_BACKOFF_MS 1000
 
 /* Questions that are asked at the same time. */
@@ -58,7 +58,7 @@ typedef struct Question
 static void take_answer(ShardPool *pool, ShardPoolCall *call, const ShardPeer *peer);
 static void take_failure(ShardPool *pool, ShardPoolCall *call, const ShardPeer *peer);
 
-/* Who asks has the patience: whose turn it is waits for a connection. */
+/* A question may wait for its connection: this file itself gives up the one that waits too long. */
 static const ShardPoolUse use = {.purpose = "strategy",
 								 .most = MAX_ASKED,
 								 .longest_backoff_ms = LONGEST_BACKOFF_MS,
@@ -281,7 +281,8 @@ next_question(void)
 }
 
 /*
- * One that has waited for too long, or whose owner's functions do not end, is not asked any more. True: there was one.
+ * A question that has waited for too long, or whose owner's functions do not end, is not asked any more. True: there
+ * was one.
  */
 static bool
 end_late(void)
@@ -347,7 +348,7 @@ send_ready(void)
 	return any;
 }
 
-/* One whose turn it is, and that gets no connection, is not asked any more. True: there was one. */
+/* A question that comes next, and gets no connection, is not asked any more. True: there was one. */
 static bool
 end_unreached(const char *why, int64 since)
 {
@@ -365,7 +366,7 @@ end_unreached(const char *why, int64 since)
 	return false;
 }
 
-/* Asks those whose turn it is at this node's own address. True: something was done. */
+/* Asks the questions that come next at this node's own address. True: something was done. */
 static bool
 ask(void)
 {

@@ -2,20 +2,20 @@
  * control/control_types.c
  *		Entity types of this database, and those of the cluster.
  *
- * What shard.type holds is told to the machine: types that run here, with the numbers that they have,
- * and those that are gone. Where this node is alone, its numbers are granted as they are. A node that
- * joins a cluster takes the cluster's numbers: its types are renumbered, in one transaction under an
- * exclusive lock on the extension, which keeps all senders and turns out. That needs types without
- * entities and messages, as every joiner's are; until it is done the node handles nothing, since a
- * number of its own may mean another type to the others.
+ * What shard.type holds is told to the machine: types that run here, with the numbers that they have, and those that
+ * are gone. Where this node is alone, its numbers are granted as they are. A node that joins a cluster takes the
+ * cluster's numbers: its types are renumbered, in one transaction under an exclusive lock on the extension, which keeps
+ * out all senders and turns. That needs types without entities and messages, as every joiner's are; until it is done
+ * the node handles nothing, since a number of its own may mean another type to the others.
  *
- * The cluster forgets a type that nobody has (C9), and asks each node for that. What a node has are its rows,
- * and what a transaction that is open may still commit: whoever adds one to shard.type has a lock of his own
- * (shard_admin_lock_list), so when that is free, or its holder has changed nothing yet and waits for us, rows are
- * all there is. If the process dies right here: the next one looks anew.
+ * The cluster forgets a type that no node has (C9), and asks each node for that. What a node has are its rows, and what
+ * a transaction that is open may still commit: a session that adds one to shard.type has a lock of its own
+ * (shard_admin_lock_list), so when that is free, or its holder has changed nothing yet and waits for the control
+ * worker, rows are all there is. If the process dies right here: the next one looks again.
  *
- * What a state is made of is read from relations of its owner. Nobody is waited for there, and no error in one type ends the
- * process for all: meanwhile the structure is the one that was read last, or unknown, which differs from none.
+ * What a state is made of is read from relations of its owner. The control worker waits for no lock there, and no error
+ * in one type ends the process for all: meanwhile the structure is the one that was read last, or unknown, which
+ * differs from none.
  *
  * If the process dies right here: the renumbering is one transaction, or is done by the next process.
  */
@@ -48,7 +48,7 @@
 
 #include "base/compat.h"
 
-/* Types that somebody has locked are looked at again after so long. */
+/* Types that another session has locked are looked at again after this time. */
 #define LOCKED_MS 1000
 
 static List *local = NIL; /* ControlType *, by id */
@@ -56,15 +56,15 @@ static MemoryContext local_context = NULL;
 static uint64 seen = 0; /* of the registry */
 static uint64 seen_structures = 0;
 static uint32 seen_changes = 0;	 /* of the board */
-static TimestampTz again_at = 0; /* something was locked: read anew then; 0: never */
+static TimestampTz again_at = 0; /* something was locked: read again at that time; 0: never */
 static bool read_once = false;
 static bool wished = false; /* the machine was told of types that may never get a row */
 static int64 complete_n =
 	-1; /* all is told as of that version of the map, once the gate has passed */
 static XLogRecPtr complete_lsn = InvalidXLogRecPtr;
-static bool settled = false; /* no number of ours means another type to the cluster */
+static bool settled = false; /* no number of this database means another type to the cluster */
 static int64 settled_n = -1; /* as of that version of the map */
-static int64 owners_n = -1;	 /* the rows say who owns them in the cluster as of that version */
+static int64 owners_n = -1;	 /* the rows name the owners in the cluster as of that version */
 
 void
 shard_control_types_forget(void)
@@ -310,9 +310,7 @@ settle(void)
 	return done;
 }
 
-/*
- * Whose the types are in the cluster: again, when rows or map are others.
- */
+/* The owners of the types in the cluster: again, when rows or map are others. */
 static void
 follow_owners(void)
 {
@@ -368,9 +366,9 @@ shard_control_types_told(uint32 *changes)
 /* ---- rounds ----------------------------------------------------------------------------------- */
 
 /*
- * Is a type of the map one that this database dropped, maybe to make another one of that name? At the
- * start whatever the map has beside our types was dropped by a process that died; later, what changed
- * its number and is not the one that the map has.
+ * Is a type of the map one that this database dropped, maybe to make another one of that name? At the start any type
+ * that the map has beside those of this database was dropped by a process that died; later, what changed its number and
+ * is not the one that the map has.
  */
 static bool
 was_dropped(const ControlLearned *learned, const ControlType *mine)
@@ -425,7 +423,7 @@ tell_changes(List *types, bool over, const char *awaited)
 /* ---- all that is here ------------------------------------------------------------------------- */
 
 /*
- * Is nobody in the middle of adding to shard.type? Then none is, to the end of this transaction.
+ * Is no session in the middle of adding to shard.type? Then none is, to the end of this transaction.
  */
 static bool
 lock_changes(void)
@@ -458,9 +456,10 @@ forget_wishes(const char *awaited)
 }
 
 /*
- * The machine has heard of all rows, as of what was learned before they were read. Nobody has changed any
- * meanwhile, unless who is awaited is not any more: then it is looked at again. A row that is gone may be there
- * again after a crash, or at the standby, until the gate has passed the commit of whoever looked.
+ * The machine has heard of all rows, as of what was learned before they were read. No session has changed any
+ * meanwhile, unless the awaited session is not awaited any more: then the rows are looked at again. A row that is gone
+ * may be there again after a crash, or at the standby, until the gate has passed the commit of the transaction that
+ * looked.
  */
 static void
 note_complete(int64 n, const char *awaited)
@@ -489,8 +488,9 @@ tell_complete(void)
 }
 
 /*
- * Who wanted the same before is over, as whoever wants it now has the lock. first: and has changed no type. Else he
- * may have dropped one of that name, and stay open for long, or be rolled back: of the same type nothing is told.
+ * An earlier session that wanted the same has ended, as the one that wants it now has the lock. first: the session has
+ * changed no type before. Otherwise it may have dropped a type of that name, and stay open for long, or be rolled back.
+ * If the row says already what is wanted, the machine hears of nothing new.
  */
 void
 shard_control_types_wish(const ShardTypeRecord *type, bool first)
@@ -521,7 +521,7 @@ shard_control_types_wish(const ShardTypeRecord *type, bool first)
 	shard_control_event(&(ShardNodeEvent){.kind = SHARD_EVENT_TYPE, .type = type, .flag = true});
 }
 
-/* New rows in the place of those before. over: nobody changes any, but for one who waits. */
+/* New rows in the place of those before. over: no session changes any, except for one that waits. */
 static void
 keep_types(List *types, MemoryContext context, bool over, const char *awaited)
 {
@@ -535,8 +535,7 @@ keep_types(List *types, MemoryContext context, bool over, const char *awaited)
 }
 
 /*
- * Looks whether shard.type has changed; then, whether our numbers are the cluster's. True: something
- * was done.
+ * Looks whether shard.type has changed; then, whether the numbers here are the cluster's. True: something was done.
  */
 bool
 shard_control_types_run(void)

@@ -2,10 +2,10 @@
  * copy/export.c
  *		shard_peer.export: a shard's rows, for its new home (M4, M17).
  *
- * The new home asks again and again, each time from where the answer before stopped; nothing is kept here
- * from one call to the next, neither a snapshot nor a cursor, as the rows of a sealed shard do not change.
- * Each call looks at the ownership row anew: a shard that is active again, after an abort, gives no rows
- * to a new home that has not heard of it. Nothing is written here.
+ * The new home asks again and again, each time from where the answer before stopped; nothing is kept here from one call
+ * to the next, neither a snapshot nor a cursor, as the rows of a sealed shard do not change. Each call looks at the
+ * ownership row again: a shard that is active again, after an abort, gives no rows to a new home that has not heard of
+ * it. Nothing is written here.
  *
  * Parts of a shard come in the order of ShardCopyPart. The first answer has the columns of the state table
  * and the number of rows of each part, too; for "prepare" that is all, and the shard may be active still.
@@ -46,10 +46,10 @@
 
 PG_FUNCTION_INFO_V1(shard_export_rows);
 
-/* Rows of one answer, at most, unless a single one has more. */
+/* The most bytes of rows in one answer, unless a single row has more. */
 #define MAX_BYTES (1024 * 1024)
 
-/* How long users may take who lock the state table, or change states by SQL of a shard that is sealed. */
+/* How long users' transactions may take that lock the state table, or change states of a sealed shard by SQL. */
 #define WRITERS_PATIENCE (5000 * INT64CONST(1000))
 #define WRITERS_NAP_MS 10
 
@@ -62,8 +62,8 @@ typedef struct Export
 	ShardExportCall call;
 	const ShardType *type;
 	ShardSecurity security;
-	bool locked;			 /* somebody's lock keeps the state table from being read */
-	XLogRecPtr sealed_at;	 /* the seal is in force when the gate has released this */
+	bool locked;		  /* a lock of another transaction keeps the state table from being read */
+	XLogRecPtr sealed_at; /* the seal is in force when the gate has released this */
 	StringInfoData sections; /* of the answer */
 	StringInfoData rows;	 /* of the chunk that is being made */
 	int32 n_rows;
@@ -120,8 +120,8 @@ has_states(const Export *export)
 }
 
 /*
- * Nobody's states become another one's (C18). Of a type that was dropped here no state is left, and the owner of a
- * proxy has none.
+ * States of one owner never become another owner's (C18). Of a type that was dropped here no state is left, and the
+ * owner of a proxy has none.
  */
 static void
 check_owner(const Export *export)
@@ -144,7 +144,7 @@ check_owner(const Export *export)
 						 quote_literal_cstr(export->type->name))));
 }
 
-/* The type here; errors unless it is the one that the caller means. */
+/* Finds the type here; raises an error unless it is the one that the caller means. */
 static void
 find_type(Export *export)
 {
@@ -280,7 +280,7 @@ put_manifest(Export *export, TransactionId *writer)
 
 /* ---- parts ------------------------------------------------------------------------------------ */
 
-/* Each appends rows behind the given key to what is being made; true: there are no more. */
+/* Each of these functions appends rows behind the given key to the answer; true: there are no more. */
 
 static bool
 put_states(Export *export, const char *after, int after_len)
@@ -549,8 +549,8 @@ put_rows(Export *export)
 }
 
 /*
- * What the call asks for, in the transaction that has begun. Somebody's lock is not waited for, with a snapshot
- * in hand. A writer of a sealed shard, or locked: nothing yet.
+ * What the call asks for, in the transaction that has begun. Locks are not waited for, since a snapshot is in hand. If
+ * there is a writer of a sealed shard, or the table is locked, nothing is read yet.
  */
 static TransactionId
 look(Export *export)
@@ -571,14 +571,17 @@ look(Export *export)
 	shard_security_end(&export->security);
 	export->locked = has_states(export) &&
 					 !ConditionalLockRelationOid(export->type->state_table, RowExclusiveLock);
-	/* of the lane's newest turn that wrote: the seal was one of them, or is durable since the start */
+	/*
+	 * commit of the lane's newest turn that wrote: the seal was made by it or before it, or was durable at the start of
+	 * the server
+	 */
 	export->sealed_at =
 		pg_atomic_read_u64(&db->worker[shard_shmem_lane_worker(db, lane)].commit_lsn);
 	if (!export->locked && export->call.position.part == SHARD_COPY_NONE)
 		put_manifest(export, rows ? &writer : NULL);
 	if (!export->locked && rows && !TransactionIdIsValid(writer))
 	{
-		/* whoever was seen to have ended must have ended for what reads, too */
+		/* a transaction that was seen to have ended must have ended for the snapshot that reads, too */
 		PopActiveSnapshot();
 		PushActiveSnapshot(GetTransactionSnapshot());
 		put_rows(export);
@@ -588,7 +591,7 @@ look(Export *export)
 	return writer;
 }
 
-/* Raises that somebody's transaction keeps the shard from being copied. */
+/* Raises that a user's transaction keeps the shard from being copied. */
 static void
 report_writer(const Export *export, TransactionId writer)
 {
@@ -612,7 +615,7 @@ report_writer(const Export *export, TransactionId writer)
 
 /*
  * Looks until no user has locked the state table, or changes a state of the shard or has it locked to do so, with
- * nothing held meanwhile. What he has not committed would be missing at the new home.
+ * nothing held meanwhile. What that user has not committed would be missing at the new home.
  */
 static void
 look_patiently(Export *export)

@@ -5,16 +5,15 @@
  * Called by this node's own control worker, over a connection to the node's own address; so it runs in
  * an ordinary backend, which may run user code as the type's owner, and may die without harm to others.
  *
- * prepare: compares the state tables of both nodes and counts rows; nothing is written. The connection to
- * the old home is kept for the copy that follows.
- * rows: while an answer of the old home is stored here, the next one is made there. All is stored in one
- * transaction (import_stage.c), which waits for nothing but the answers that it has asked for, each with a
- * time-out. Locks that somebody else has are waited for before it, with nothing held. Asked again, the
- * ownership row answers.
+ * prepare: compares the state tables of both nodes and counts rows; nothing is written. The connection to the old home
+ * is kept for the copy that follows. rows: while an answer of the old home is stored here, the next one is made there.
+ * All is stored in one transaction (import_stage.c), which waits for nothing but the answers that it has asked for,
+ * each with a time-out. Locks of other transactions are waited for before it begins, with nothing held. Asked again,
+ * the ownership row answers.
  *
- * If the process dies right here: before the commit nothing of the copy is here. After it the shard is
- * staged; who asked gets no answer, asks again, and hears so. The commit is asynchronous, under the turn
- * lock; the answer waits for the release gate with nothing held.
+ * If the process dies right here: before the commit nothing of the copy is here. After it the shard is staged; the
+ * control worker, which got no answer, asks again, and hears so. The commit is asynchronous, under the turn lock; the
+ * answer waits for the release gate with nothing held.
  */
 #include "postgres.h"
 
@@ -49,21 +48,21 @@ PG_FUNCTION_INFO_V1(shard_import_shard);
 #define CONNECT_TIMEOUT_MS 5000
 
 /*
- * For the old home's answer whether it can be done. With the time to connect less than the coordinator waits (M16): it hears
- * who has not answered.
+ * For the old home's answer whether it can be done. With the time to connect less than the coordinator waits (M16): it
+ * hears which node has not answered.
  */
 #define PREPARE_TIMEOUT_MS 9000
 
 /*
- * For rows. Before the first ones they are all counted; before later ones those that came are stored here, by
- * triggers and constraints of any length. Who gives the move up ends the call sooner.
+ * For rows. Before the first ones they are all counted; before later ones those that came are stored here, by triggers
+ * and constraints of any length. A coordinator that gives the move up ends the call sooner.
  */
 #define ROWS_TIMEOUT_MS (120 * 1000)
 
 /* Rows of one answer, about; enough that a call costs little, and little enough to keep in memory. */
 #define CALL_BYTES (512 * 1024)
 
-/* How long somebody may have locked the state table, or an earlier copy the shard, when it is copied. */
+/* How long other transactions may have the state table locked, or an earlier copy the shard, when it is copied. */
 #define LOCK_PATIENCE (5000 * INT64CONST(1000))
 #define LOCK_NAP_MS 10
 
@@ -126,7 +125,7 @@ begin_progress(Import *import)
 		 import->call.kind == SHARD_COPY_PREPARE ? SHARD_IMPORT_PREPARING : SHARD_IMPORT_COPYING);
 }
 
-/* What is prepared is shown as that until its copy begins, but nobody is at it. */
+/* A prepared shard is shown as prepared until its copy begins, with no process at work on it. */
 static void
 end_progress(Import *import, ShardImportPhase phase)
 {
@@ -238,7 +237,7 @@ read_next(const Import *import, Answer *answer, ShardReader section)
 	answer->has_next = true;
 }
 
-/* First reading: what is there, but for the rows. */
+/* First reading of an answer: its sections other than rows. */
 static void
 survey(const Import *import, Answer *answer)
 {
@@ -323,7 +322,7 @@ read_counts(Import *import, const Answer *answer)
 
 /* ---- copying ---------------------------------------------------------------------------------- */
 
-/* Who has it locked, as far as that is seen. */
+/* Which process has the table locked, as far as that can be seen. */
 static const char *
 locker_of(const Import *import)
 {
@@ -332,7 +331,7 @@ locker_of(const Import *import)
 	return pid != 0 ? psprintf(" by process %d", pid) : "";
 }
 
-/* Raises that somebody's transaction keeps the shard from being copied to here. */
+/* Raises that a user's transaction keeps the shard from being copied to here. */
 static void
 report_busy(const Import *import, ShardImportBusy busy)
 {
@@ -352,8 +351,8 @@ report_busy(const Import *import, ShardImportBusy busy)
 }
 
 /*
- * Begins the transaction that stores, with all that others may have locked; waits for them with nothing held. Who
- * only prepares does not wait: nothing has changed yet, and the move is tried again (M16).
+ * Begins the transaction that stores, with all that others may have locked; waits for those locks with nothing held. A
+ * call that only prepares does not wait: nothing has changed yet, and the move is tried again (M16).
  */
 static void
 begin_patiently(Import *import)
@@ -436,7 +435,10 @@ end_copy(Import *import)
 	shard_fault("import_before_commit");
 }
 
-/* It is staged already: what the row says is told again, once it is released. */
+/*
+ * The shard is staged already: has the lane's worker read the ownership row again. The answer waits for the release
+ * gate, as the first one did.
+ */
 static void
 announce_again(Import *import)
 {
@@ -457,7 +459,7 @@ carry_out(Import *import)
 		announce_again(import);
 		return;
 	}
-	/* what is waited for before anything is written, is waited for with nothing held */
+	/* waits that come before anything is written are done with nothing held */
 	shard_callee_commit();
 	shard_import_source_open(import->call.node, import->dsn, CONNECT_TIMEOUT_MS);
 	ask(import, &(ShardCopyPosition){.part = SHARD_COPY_NONE, .after = ""});

@@ -14,20 +14,20 @@
 /*
  * ---- import_source.c: The old home of a shard, as a backend that copies calls it.
  *
- * One connection for the life of the backend, to the node that was called last. One call at a time; it may
- * be answered while this process does something else.
+ * One connection for the life of the backend, to the node that was called last. One call at a time; the old home may
+ * answer it while this process does something else.
  */
 
 /*
- * Connects, unless the connection stands; waits, for so long at most. With nothing held. Raises what
- * fails.
+ * Connects, unless the connection stands; waits for timeout_ms at most, with nothing held. Raises errors of the
+ * connection.
  */
 extern void shard_import_source_open(int32 node, const char *dsn, int timeout_ms);
 
-/* Begins a call of shard_peer.export(), and does not wait. */
+/* Begins a call of shard_peer.export(), without waiting for its answer. */
 extern void shard_import_source_ask(const StringInfoData *call, int timeout_ms);
 
-/* Waits for the answer, palloc'd. Serves interrupts; raises what fails. */
+/* Waits for the answer, palloc'd. Serves interrupts; raises errors of the connection and of the old home. */
 extern char *shard_import_source_take(int *length);
 
 /*
@@ -41,8 +41,8 @@ typedef struct ShardImportStage
 {
 	const ShardType *type;
 	ShardShardRef shard; /* the epoch to come, and the move */
-	int32 node;			 /* copied from there, */
-	int32 self;			 /* to here */
+	int32 node;			 /* the old home, */
+	int32 self;			 /* this node */
 	ShardStateCopy copy;
 	ShardSecurity security;
 	int32 last_node; /* the greatest number of a node, as it was learned when the copy began */
@@ -51,7 +51,7 @@ typedef struct ShardImportStage
 	int64 rows[SHARD_COPY_PARTS]; /* stored so far */
 } ShardImportStage;
 
-/* What somebody else has locked. */
+/* What another transaction has locked. */
 typedef enum ShardImportBusy
 {
 	SHARD_IMPORT_FREE = 0, /* nothing */
@@ -60,14 +60,14 @@ typedef enum ShardImportBusy
 } ShardImportBusy;
 
 /*
- * Locks the state table; for rows the shard too, against other copies. Waits for nobody: unless it says FREE,
- * commit, wait with nothing held, and try again.
+ * Locks the state table; for rows the shard too, against other copies. Does not wait for locks: unless it returns FREE,
+ * the caller commits, waits with nothing held, and tries again.
  */
 extern ShardImportBusy shard_import_stage_lock(const ShardImportStage *stage, bool rows);
 
 /*
- * Errors unless the type's table here can take the old home's columns. In a transaction of its own, or
- * before begin.
+ * Raises an error unless the type's table here can take the old home's columns. In a transaction of its own, or before
+ * begin.
  */
 extern void shard_import_stage_check(ShardImportStage *stage, ShardReader columns);
 
@@ -77,17 +77,17 @@ extern void shard_import_stage_begin(ShardImportStage *stage, ShardReader column
 /* Stores the rows of a chunk. */
 extern void shard_import_stage_take(ShardImportStage *stage, const ShardCopyChunk *chunk);
 
-/* All rows have come: errors unless they are all that there should be. Triggers fire. */
+/* All rows have come: raises an error unless their numbers are those that the old home announced. Triggers fire. */
 extern void shard_import_stage_complete(ShardImportStage *stage);
 
 /*
- * Last: takes the lane's turn lock, looks at the ownership row once more, and says staged there. What
- * the row says of the import is the result, and nothing was changed unless it is DO. Commit at once.
+ * Last: takes the lane's turn lock, looks at the ownership row once more, and writes there that the shard is staged.
+ * Returns what the row says of the import; anything but DO: nothing was changed. The caller commits at once.
  */
 extern ShardHandoffAnswer shard_import_stage_own(ShardImportStage *stage);
 
 /* Reads the ownership row, and judges the import by it. own: NULL, or the row. */
 extern ShardHandoffAnswer shard_import_stage_judge(ShardImportStage *stage, ShardOwn *own);
 
-/* Has the lane's worker read the ownership row again; a row of the log, in the running transaction. */
+/* Appends a row of the log, in the running transaction, that has the lane's worker read the ownership row again. */
 extern void shard_import_stage_announce(const ShardImportStage *stage);

@@ -23,7 +23,10 @@ static ShardPeer *peer = NULL;
 static int32 peer_node = 0;
 static char *peer_dsn = NULL;
 
-/* The connection failed, and is closed. Who reads the error asked this node: it names the one that did not answer. */
+/*
+ * The connection failed, and is closed. The error is read at a node that called this one, so it names the node that did
+ * not answer.
+ */
 static void
 raise_failure(void)
 {
@@ -31,7 +34,7 @@ raise_failure(void)
 					 psprintf("call of shard_peer.export() at node %d", peer_node));
 }
 
-/* Makes the connection one to that node, open or not; one in doubt is given up. */
+/* Aims the connection at that node, open or not; a connection in doubt is closed. */
 static void
 aim(int32 node, const char *dsn)
 {
@@ -50,7 +53,7 @@ aim(int32 node, const char *dsn)
 		peer_dsn = copy;
 		peer_node = node;
 	}
-	/* what came since the last call can only be its end */
+	/* anything that came since the last call can only be the end of that call */
 	while (shard_peer_poll(peer) != SHARD_PEER_NOTHING)
 		;
 	if (shard_peer_state(peer) != SHARD_PEER_READY)

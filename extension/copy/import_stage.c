@@ -7,18 +7,18 @@
  * triggers ENABLE REPLICA and ENABLE ALWAYS do (state_copy.c). Messages that wait get numbers below all that
  * this node gives itself (H6), and what the old home had taken in becomes the base of the marks (H7).
  *
- * The state table's lock and that of the shard are taken first, before any snapshot, and neither is waited
- * for: whoever has the one or the other may have it for long, and others would wait for what was taken.
+ * The state table's lock and that of the shard are taken first, before any snapshot, and neither is waited for: another
+ * transaction may have the one or the other for long, and all others would wait for what was taken.
  *
- * The turn lock is taken at the end, when nothing is left to do but the ownership row: the lane's worker
- * looks at it without waiting, and goes on with its other shards in a moment. So this transaction takes
- * table locks before a turn lock, against the order of W3. What could wait for it while it holds the turn
- * lock is the deletion of rows of the same shard, which first tries shard_turn_lock_import(), and waits for nobody
- * (M23); no turn writes rows of a shard that is not active there.
+ * The turn lock is taken at the end, when nothing is left to do but the ownership row: the lane's worker looks at it
+ * without waiting, and goes on with its other shards in a moment. So this transaction takes table locks before a turn
+ * lock, against the order of W3. What could wait for it while it holds the turn lock is the deletion of rows of the
+ * same shard, which first tries shard_turn_lock_import(), without waiting (M23); no turn writes rows of a shard that is
+ * not active there.
  *
- * If the process dies right here: nothing of the copy is here. After the commit it waits for the decision.
- * Should that be for another home, the lane's worker deletes the copy between its turns, like what is left
- * of a shard that has moved, or the next import of the shard does.
+ * If the process dies right here: nothing of the copy is here. After the commit the copy waits for the decision. Should
+ * the decision be for another home, the lane's worker deletes the copy between its turns, like what is left of a shard
+ * that has moved, or the next import of the shard does.
  */
 #include "postgres.h"
 
@@ -122,8 +122,8 @@ shard_import_stage_lock(const ShardImportStage *stage, bool rows)
 }
 
 /*
- * How many nodes there were, and errors if there are more marks than those can have left. What was learned since the
- * caller began counts, too.
+ * Learns how many nodes there were, and raises an error if there are more marks than these can have left. What was
+ * learned since the caller began counts, too.
  */
 static void
 learn_nodes(ShardImportStage *stage)
@@ -154,7 +154,7 @@ open_states(ShardImportStage *stage, ShardReader columns)
 	shard_state_copy_match(&stage->copy, &columns, stage->node, stage->self);
 }
 
-/* Has the shard rows here, and no ownership row? */
+/* Whether the shard has rows here, and no ownership row. */
 static bool
 has_strange_rows(ShardImportStage *stage)
 {
@@ -185,8 +185,8 @@ has_strange_rows(ShardImportStage *stage)
 }
 
 /*
- * What a former home or a former copy has left has an ownership row as long as anything of it is here. Other rows are not
- * ours to delete: a dump that was restored, or SQL, has brought them (M26).
+ * What a former home or a former copy has left has an ownership row as long as any of its rows is here. Other rows came
+ * with a dump that was restored, or by SQL, and are not deleted (M26).
  */
 static void
 refuse_strange_rows(ShardImportStage *stage)
@@ -219,7 +219,10 @@ shard_import_stage_check(ShardImportStage *stage, ShardReader columns)
 	PopActiveSnapshot();
 }
 
-/* Messages that waited at a former home, and did not go along with the shard, are not deleted with what is left of it. */
+/*
+ * Messages that waited at a former home here and did not move with the shard become dead letters before its other rows
+ * are deleted.
+ */
 static void
 bury_held(const ShardImportStage *stage)
 {
@@ -289,7 +292,7 @@ is_text(const char *text, int length)
 	return pg_verify_mbstr(GetDatabaseEncoding(), text, length, true);
 }
 
-/* Errors unless a message that waits is fit to be handled. */
+/* Raises an error unless a message that waits is fit to be handled. */
 static void
 check_held(const ShardImportStage *stage, const ShardCopyHeld *held)
 {
@@ -357,7 +360,7 @@ take_held(ShardImportStage *stage, ShardReader *rows)
 	return count;
 }
 
-/* Raises that a mark is none that the shard can have. */
+/* Raises that the shard cannot have such a mark. */
 static void
 strange_mark(const ShardImportStage *stage, const ShardStamp *mark)
 {
@@ -498,7 +501,7 @@ shard_import_stage_judge(ShardImportStage *stage, ShardOwn *own)
 								&stage->shard);
 }
 
-/* Says staged, if the row is still what it was. */
+/* Writes "staged", if the ownership row has not changed. */
 static void
 write_own(ShardImportStage *stage, const ShardOwn *before, const ShardOwn *after)
 {

@@ -60,7 +60,7 @@ hash_key(CacheKey key)
 /* Entities of one type that go at once when memory is short, before the next type is looked at. */
 #define EVICTED_AT_ONCE 64
 
-/* So many are looked at after one turn: more than it can have brought. */
+/* The most entities that are looked at after one turn: more than a turn can have brought. */
 #define EVICTED_PER_TURN 100000
 
 static MemoryContext context;
@@ -325,7 +325,7 @@ shard_cache_some(ShardCacheWalk *walk, int places, void (*visit)(ShardEntity *en
 	if (walk->size != table->size)
 		*walk = (ShardCacheWalk){.size = table->size, .left = table->size};
 
-	/* downwards: what is removed lets others go there, and none of them is left out */
+	/* downwards: a removal moves later entries into earlier places, and none of them is left out */
 	for (int i = 0; i < places && walk->left > 0; i++)
 	{
 		CacheEntry *entry = &table->data[--walk->left];

@@ -46,13 +46,13 @@
 
 #define TICK_MS 50
 
-/* Others are told of a call that takes longer than this. */
+/* A call that takes longer than this is published for other processes. */
 #define LONG_MS 1000
 
 /* While a lock is waited for the timer rests until there is something to do, but not for longer than this. */
 #define LONGEST_REST_MS (60 * 60 * 1000)
 
-/* The process ends when a handler ran so many times its handler_timeout, but not before so long. */
+/* The process ends when a handler ran for this many times its handler_timeout, and for OVERDUE_MS at least. */
 #define OVERDUE_TIMES 4
 #define OVERDUE_MS 10000
 
@@ -61,7 +61,7 @@
 
 /*
  * The call that has not come back yet. A copy: shard_execution is NULL while an extractor runs within the handler, and
- * what it points to lives in a frame that is gone after an error. Signal handlers read nothing else.
+ * points to data in a frame that is gone after an error. Signal handlers read nothing else.
  */
 static struct
 {
@@ -70,7 +70,7 @@ static struct
 	bool is_ask;
 	int64 seq; /* of the message; 0: an ask, or a batch */
 	const ShardType
-		*type; /* whose code runs, when function is NULL other than a handler; NULL: nobody's */
+		*type; /* when function is NULL: type of which other code than a handler runs; NULL: none */
 } called;
 
 /* What messages of the turn did elsewhere is being committed; alone: of one message, with this seq and lane. */
@@ -94,7 +94,7 @@ static int watching = 0; /* depth of shard_call_watch() */
 
 static bool ticking = false;
 static volatile sig_atomic_t resting = false; /* since a lock is waited for, or was */
-static volatile int64 tick_ms = TICK_MS;	  /* what the next tick stands for */
+static volatile int64 tick_ms = TICK_MS;	  /* the time that the next tick stands for, in ms */
 static TimeoutId timer;
 
 /* a message as a jsonb datum; kept, because most are not large */
@@ -102,7 +102,7 @@ static TimeoutId timer;
 static char *buffer = NULL;
 static int buffer_size = 0;
 
-/* In the signal handler: the same call has been seen for so long. */
+/* In the signal handler: the same call has been seen for seen_ms. */
 static void
 tell_long(int64 seen_ms)
 {
@@ -117,8 +117,9 @@ tell_long(int64 seen_ms)
 }
 
 /*
- * In the signal handler: the same call goes on, seen for so long. Each SIGALRM sets the latch of the process, and with
- * log_lock_waits whoever waits for a lock writes a line when that is set: a wait is left alone until its time is over.
+ * In the signal handler: the same call has been seen for seen_ms and goes on. Each SIGALRM sets the latch of the
+ * process, and with log_lock_waits a process that waits for a lock writes a line when its latch is set: a wait is left
+ * alone until its time is over.
  */
 static void
 set_next_tick(int64 seen_ms)
@@ -134,7 +135,7 @@ set_next_tick(int64 seen_ms)
 	if (waits)
 		enable_timeout_at(timer, TimestampTzPlusMilliseconds(now, tick_ms));
 	else
-		/* what repeats is set again after this, a tick later */
+		/* the repeating timer is set again after this, a tick later */
 		enable_timeout_every(timer, now, TICK_MS);
 }
 
@@ -202,7 +203,10 @@ count_stuck(const ShardType *type)
 #define STUCK_REASON "cannot be cancelled"
 #define FATAL_REASON "raised an error that ends the process"
 
-/* No handler runs, so it may have been the commit of a message alone; else the next process looks for who it was. */
+/*
+ * No handler runs, so it may have been the commit of one message alone; if not, the next process searches for the
+ * message.
+ */
 static void
 note_commit(void)
 {
@@ -255,7 +259,7 @@ note_stuck(int code, Datum arg)
 	called.type = NULL;
 }
 
-/* In the signal handler of a crash: whose code runs; false: nobody's (crash.c). */
+/* In the signal handler of a crash: of which type code runs; false: of none (crash.c). */
 static bool
 tell_running(ShardCrashCode *code)
 {
@@ -264,7 +268,7 @@ tell_running(ShardCrashCode *code)
 	return code->type != NULL;
 }
 
-/* The same, for which entity. */
+/* In the signal handler of a crash: the entity for which code runs. */
 static void
 tell_entity(ShardCrashCode *code)
 {
@@ -318,7 +322,7 @@ shard_call_sleep(void)
 	shard_shmem_call_ended(shard_shmem_my_worker());
 }
 
-/* What the timer raised was for the call that is over; it must not hit who comes next. */
+/* Drops a cancel that the timer raised for the call that is over; it must not hit the next call. */
 static void
 forget_cancel(void)
 {
@@ -433,12 +437,12 @@ set_state(ShardEntity *entity, Datum state, bool isnull)
 	now->state_null = isnull;
 	entity->dirty = true;
 
-	/* who runs it in a subtransaction may want it back */
+	/* code that runs it in a subtransaction may want it back */
 	if (had && !local->by_value && !shard_turn.fenced && old != entity->saved.state)
 		pfree(DatumGetPointer(old));
 }
 
-/* What the handler wrote is to be seen by the next one. */
+/* Makes rows that the handler wrote visible to the next handler. */
 static void
 make_visible(void)
 {
@@ -446,7 +450,7 @@ make_visible(void)
 	UpdateActiveSnapshotCommandId();
 }
 
-/* The timer begins anew, for a type's code. */
+/* Sets the timer from its start, for a type's code. */
 static void
 set_timer(const ShardType *type)
 {
@@ -479,7 +483,7 @@ check_timer(void)
 void
 shard_call_watch(const ShardType *type)
 {
-	/* what a handler does is watched already */
+	/* a handler's call is watched already */
 	if (called.function != NULL || watching++ > 0)
 		return;
 	set_timer(type);
@@ -543,7 +547,7 @@ leave(void)
 	shard_execution = NULL;
 }
 
-/* What the handler asked for the entity. */
+/* Carries out what the handler asked for its entity: to stop, or to be passivated. */
 static void
 heed(ShardEntity *entity, const ShardExecution *execution)
 {

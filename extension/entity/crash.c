@@ -2,14 +2,14 @@
  * entity/crash.c
  *		Marks of crashes of the server in which code of a type ran.
  *
- * Code that crashes its process takes the server down; its message is there again after the restart, and so is the crash. So
- * the signal handler of the crash leaves a mark in a file, which says whose code it was. Nothing has to be done for that
- * while all is well: the file is made by the first crash. It needs no flush, since what was written outlives the process. A
- * process that was killed, by whomever, a server without power, and a PANIC, leave none.
+ * Code that crashes its process takes the server down; its message is there again after the restart, and so is the
+ * crash. So the signal handler of the crash leaves a mark in a file, which says whose code it was. Nothing has to be
+ * done for that while all is well: the file is made by the first crash. It needs no flush, since what was written
+ * outlives the process. A process that was killed by another one, a server without power, and a PANIC leave none.
  *
- * The file is one for the server, a ring of SLOTS marks, so it never grows. A mark says of which server, database and row of
- * shard.type it is: in a copy, for another type under the same number, and for one that was altered since, it means nothing.
- * It is no loss if a mark is: then the next crash is the first one.
+ * The file is one for the server, a ring of SLOTS marks, so it never grows. A mark says of which server, database and
+ * row of shard.type it is: in a copy, for another type under the same number, and for one that was altered since, it
+ * means nothing. A lost mark does no harm: then the next crash counts as the first one.
  */
 #include "postgres.h"
 
@@ -52,7 +52,7 @@ typedef struct Mark
 	char entity[SHARD_MAX_ENTITY_ID + 1];
 } Mark;
 
-/* What crashes; SIGFPE is an error here, as in any session. */
+/* The signals of crashes; SIGFPE is an error here, as in any session. */
 static const int crashes[] = {SIGSEGV, SIGBUS, SIGILL, SIGABRT};
 static struct sigaction before[lengthof(crashes)];
 
@@ -62,7 +62,7 @@ static char path[MAXPGPATH]; /* users' code may change the working folder */
 static bool (*who_runs)(ShardCrashCode *code) = NULL;
 static void (*for_whom)(ShardCrashCode *code) = NULL;
 
-/* FNV-1a; nobody who can write the file is to be kept out. */
+/* FNV-1a: it guards against damage, not against a process that writes the file on purpose. */
 static uint64
 check_of(const Mark *mark)
 {
@@ -90,8 +90,8 @@ write_mark(Mark *mark)
 }
 
 /*
- * In a signal handler: leaves the mark, if somebody's code runs. First without the entity: memory may be damaged, and the
- * look at it may be the end. False: it could not be written.
+ * In a signal handler: leaves the mark, if code of a type runs. First without the entity: memory may be damaged, and
+ * the look at it may be the end. False: it could not be written.
  */
 static bool
 leave_mark(int signo)
@@ -117,8 +117,9 @@ leave_mark(int signo)
 }
 
 /*
- * Handler of what crashes. What somebody else sent, as the postmaster does with send_abort_for_crash, says nothing about what
- * runs here. In the end there is what was there before: the process ends by the same signal, at the same place.
+ * Handler of the signals of a crash. A signal that another process sent, as the postmaster does with
+ * send_abort_for_crash, says nothing about what runs here. At the end the former handler is back: the process ends by
+ * the same signal, at the same place.
  */
 static void
 on_crash(int signo, siginfo_t *info, void *context)
@@ -131,7 +132,9 @@ on_crash(int signo, siginfo_t *info, void *context)
 	if (ours && getpid() == MyProcPid && !leave_mark(signo) &&
 		write(STDERR_FILENO, trouble, sizeof(trouble) - 1) < 0)
 		_exit(2);
-	/* What the processor raised it raises again; abort() does, too, but not every kill(). */
+	/*
+	 * The processor raises its signal again on return, and so does abort(); a signal by kill() has to be raised here.
+	 */
 	if (info->si_code <= 0)
 		raise(signo);
 }
@@ -151,7 +154,7 @@ catch_crashes(void)
 			elog(FATAL, "could not set the handler of signal %d: %m", crashes[i]);
 }
 
-/* Whether a mark in a slot is one, whosever it is. */
+/* Whether a slot has a whole mark, of any server, database or type. */
 static bool
 is_sound(const Mark *mark, int slot)
 {
@@ -216,7 +219,7 @@ shard_crash_count(const ShardType *type)
 	return count;
 }
 
-/* Of how many crashes of the same code this one is the last. */
+/* The number of crashes of the same code up to this one. */
 static int
 times(const Mark *last)
 {

@@ -9,25 +9,28 @@
 /* The second crash of the same code of a type suspends the type. */
 #define SHARD_MOST_CRASHES 2
 
-/* Whose code runs in this process. */
+/* The type whose code runs in this process. */
 typedef struct ShardCrashCode
 {
 	const ShardType *type;
 	int64 seq;			/* of the message; 0: an ask, or no single message */
-	const char *entity; /* of so many bytes; 0: for none */
+	const char *entity; /* of entity_len bytes; 0: for no entity */
 	int entity_len;
 } ShardCrashCode;
 
 /*
- * At the start of a region worker: reads the marks that are there. From now on it leaves one itself if it crashes while
- * running tells of somebody's code. Both functions are called in the signal handler of the crash: running sets type and
- * message, and looks at nothing that may be damaged; for_entity adds the entity.
+ * At the start of a region worker: reads the marks that are there. From now on the worker leaves a mark itself if it
+ * crashes while running() says that code of a type runs. Both functions are called in the signal handler of the crash:
+ * running sets type and message, and looks at nothing that may be damaged; for_entity adds the entity.
  */
 extern void
 shard_crash_init(bool (*running)(ShardCrashCode *code), void (*for_entity)(ShardCrashCode *code));
 
-/* How many of the marks that were read are of this type, as it is: not started, altered or replaced since. */
+/* How many of the marks that were read are of this type in its present form, not started, altered or replaced since. */
 extern int shard_crash_count(const ShardType *type);
 
-/* Writes a line into the log for each mark of this database of which none was written yet. In one process of a database. */
+/*
+ * Writes a line into the server's log for each mark of this database that has no line yet. In one process of a
+ * database.
+ */
 extern void shard_crash_tell(void);

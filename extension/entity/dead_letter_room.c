@@ -21,20 +21,21 @@
 
 #include "base/compat.h"
 
-/* A type that is full is looked at again so soon. */
+/* A type that is full is looked at again after this time. */
 #define LOOK_AGAIN USECS_PER_SEC
 
-/* Where the oldest make room, so many percent go at once. */
+/* Where the oldest make room, this many percent go at once. */
 #define AT_ONCE 1
 
 /*
- * Of those that are not here more do, once in so long at most: nobody is there who could be slowed down, and whoever sends them, or
- * drops a type that he has sent to, would have each message stored only to be deleted, with all that others have.
+ * Of types that are not here a larger share goes at once, and once in this time at most: there is no sender here that
+ * could be slowed down, and a peer that sends such messages, or a role that drops a type that it has sent to, would
+ * have each message stored only to be deleted, with the dead letters of all others.
  */
 #define STRAYS_AT_ONCE 10
 #define STRAYS_EVERY (60 * USECS_PER_SEC)
 
-/* Of those that are not here there are so many bytes at most, as of a type by default. */
+/* Dead letters of types that are not here have this many bytes at most, as those of a type by default. */
 #define MOST_STRAY_BYTES (256 * INT64CONST(1048576))
 
 /* Rows of one statement. */
@@ -46,7 +47,7 @@ static ShardStatement count_letters = {"SELECT count(*), coalesce(sum(" SHARD_DE
 									   1,
 									   {INT4OID}};
 
-/* Of types that neither are here nor left anything here: nobody's, so all together (D16). */
+/* Of types that neither are here nor left anything here: they have no owner, so they are counted together (D16). */
 #define STRAY "NOT EXISTS (SELECT FROM shard.type t WHERE t.type_id = d.type_id)"
 
 static ShardStatement count_strays = {"SELECT count(*), coalesce(sum(" SHARD_DEAD_LETTER_BYTES
@@ -62,7 +63,7 @@ static ShardStatement delete_oldest_strays = {
 	1,
 	{INT8OID}};
 
-/* So many of the oldest. Nobody is waited for who sends some of them again just now. */
+/* At most $2 of the oldest. Rows that a redrive sends again just now are passed over, without waiting. */
 static ShardStatement delete_oldest = {
 	"WITH gone AS (DELETE FROM shard.dead_letter WHERE id = ANY (ARRAY(SELECT id"
 	" FROM shard.dead_letter WHERE type_id = $1 ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED))"
@@ -97,7 +98,7 @@ pool_of(ShardLocalType *local)
 				  &local->dead_room_bytes};
 }
 
-/* What is there, as this turn sees it. */
+/* Counts the dead letters of a pool, as this turn sees them. */
 static void
 count(const Pool *pool, int64 *messages, int64 *bytes)
 {
@@ -210,7 +211,7 @@ bytes_of(const ShardRow *row, const ErrorData *error)
 		   length_of(error->hint) + length_of(error->context);
 }
 
-/* See dead_letter_room.h. The last ones before all is full are counted for each; one that is larger than all may be is let in alone. */
+/* The last ones before all is full are counted for each; one that is larger than all may be is let in alone. */
 bool
 shard_dead_letter_has_stray_room(const ShardRow *row, const ErrorData *error)
 {
@@ -245,7 +246,7 @@ shard_dead_letter_has_stray_room(const ShardRow *row, const ErrorData *error)
 	return true;
 }
 
-/* See dead_letter_room.h. One that is larger than all may be is let in alone. */
+/* One that is larger than all may be is let in alone. */
 bool
 shard_dead_letter_has_room(ShardLocalType *local, const ShardRow *row, const ErrorData *error)
 {

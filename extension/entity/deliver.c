@@ -3,8 +3,8 @@
  *		One message of the log: from its row to its entity.
  *
  * Comes from: the scan, by way of routing (route/routing_host.c): a row whose shard is active here, or is clearing.
- * Goes to: handle.c, if the entity can run and nothing of it goes first; order.c before that, if its type has ordered_by;
- * queue.c, if the message has to wait; the dead letters, if nobody has its type.
+ * Goes to: handle.c, if the entity can run and nothing of it goes first; order.c before that, if its type has
+ * ordered_by; queue.c, if the message has to wait; the dead letters, if its type is not here.
  */
 #include "postgres.h"
 
@@ -21,7 +21,7 @@ shard_deliver_knows(const ShardRow *row)
 	return local != NULL && row->shard >= 0 && row->shard < local->type->number_of_shards;
 }
 
-/* Runs a message of an entity that can run, and what waited for it. */
+/* Runs a message of an entity that can run, and the messages that waited for it. */
 static void
 run_next(ShardEntity *entity, const ShardRow *row)
 {
@@ -39,7 +39,7 @@ run_next(ShardEntity *entity, const ShardRow *row)
 	}
 }
 
-/* Nobody has its type any more (D28): a dead letter, if there is room for it (D16). */
+/* The message's type is gone (D28): it becomes a dead letter, if there is room for it (D16). */
 static void
 bury_stray(const ShardRow *row, bool bounded)
 {
@@ -57,7 +57,7 @@ bury_stray(const ShardRow *row, bool bounded)
 	shard_turn_count_strays(1, 0);
 }
 
-/* The message's entity, in the turn; NULL: there is none, and it is done with. */
+/* The message's entity, in the turn; NULL: there is none, and the message is done with. */
 static inline ShardEntity *
 entity_of(const ShardRow *row)
 {

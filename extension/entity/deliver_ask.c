@@ -2,8 +2,8 @@
  * entity/deliver_ask.c
  *		One ask: from the ring to its entity, and the reply back.
  *
- * Comes from: process/region_asks.c, once the scan has passed the newest seq that the asker saw.
- * Goes to: handle.c, in a fence, since an ask that fails harms nobody else; the reply waits here until shard_turn_committed().
+ * Comes from: process/region_asks.c, once the scan has passed the newest seq that the asker saw. Goes to: handle.c, in
+ * a fence, so that an ask that fails harms no other message; the reply waits here until shard_turn_committed().
  */
 #include "postgres.h"
 
@@ -25,7 +25,7 @@ typedef struct ShardReply
 	ErrorData *error; /* instead of data */
 } ShardReply;
 
-/* How old what is said of a lock may be, in microseconds. */
+/* For how long the process that was found to hold a lock is named without another look, in microseconds. */
 #define LOCKER_INTERVAL USECS_PER_SEC
 
 /* The reply to an ask, to be sent after commit. */
@@ -35,7 +35,7 @@ keep_reply(ShardRequest *request, char *reply, ErrorData *error)
 	MemoryContext old = MemoryContextSwitchTo(shard_turn.context);
 	ShardReply *kept = palloc0(sizeof(ShardReply));
 
-	/* what is sent after the commit must not be in the transaction's memory */
+	/* a reply that is sent after the commit must not be in the transaction's memory */
 	ShardAssert(error == NULL || error->assoc_context == NULL ||
 				(error->assoc_context == shard_turn.context &&
 				 GetMemoryChunkContext(error->message) == shard_turn.context));
@@ -74,13 +74,13 @@ shard_deliver_can_ask(const ShardRequest *request)
 	ShardEntity *entity;
 
 	if (local == NULL || !local->runnable)
-		return local == NULL || !shard_local_awaits_worker(local); /* it is told so */
+		return local == NULL || !shard_local_awaits_worker(local); /* it gets an error */
 	entity = shard_cache_get(local, request->shard, request->entity, request->entity_len, false);
 	return entity == NULL || !(entity->wait.deferred || shard_order_has_ready(entity));
 }
 
 /*
- * Who keeps the type's table locked; 0: nobody. A list of all locks is not made for each ask.
+ * The process that keeps the type's table locked; 0: none. A list of all locks is too dear to be made for each ask.
  */
 static int
 table_locker(const ShardType *type)

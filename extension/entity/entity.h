@@ -2,12 +2,12 @@
  * entity/entity.h
  *		What a region worker has in memory: types, their entities, and copies of state rows.
  *
- * A type in a worker (ShardLocalType) has the compiled handler, the state table while it is open, and its entities. An entity has a copy of
- * its state row, what waits in front of it, and how far it is in the numbers of its messages; each of them twice: as of the last
- * commit, and in this turn.
+ * A type in a worker (ShardLocalType) has the compiled handler, the state table while it is open, and its entities. An
+ * entity has a copy of its state row, what waits in front of it, and how far it is in the numbers of its messages; each
+ * of them twice: as of the last commit, and in this turn.
  *
- * Dropping an entity is always safe: its row is the truth. A copy is believed only after its row was found unchanged in the turn's
- * snapshot (state.c).
+ * Dropping an entity is always safe: its row is the truth. A copy is believed only after its row was found unchanged in
+ * the turn's snapshot (state.c).
  */
 #pragma once
 
@@ -22,7 +22,7 @@
 #include "entity/handler.h"
 #include "registry/registry.h"
 
-/* What a state row says. */
+/* The content of a state row. */
 typedef struct ShardCopy
 {
 	bool known;	 /* false: the fields below mean nothing */
@@ -38,9 +38,9 @@ typedef struct ShardCopy
 /* Why and how long messages of an entity wait in the stash (D5). */
 typedef struct ShardWait
 {
-	bool deferred;			/* there may be some: they go before its inbox rows */
-	bool suspended;			/* for its type, not for itself */
-	int attempts;			/* of the message in front; 0: it has not failed */
+	bool deferred;	/* messages may wait in the stash: they go before the entity's inbox rows */
+	bool suspended; /* they wait for the type, not for the entity */
+	int attempts;	/* of the message in front; 0: it has not failed */
 	TimestampTz not_before; /* the stash is not looked at earlier */
 	int blocked_by;			/* pid that holds the row, 0: none */
 	int64 waiting;			/* rows in the stash, and those that wait for their number */
@@ -49,23 +49,23 @@ typedef struct ShardWait
 /* How far an entity is in the numbers of its messages: its row of shard.ordered (D25). */
 typedef struct ShardOrderedPosition
 {
-	bool known; /* the row was looked for; else nothing below means anything */
-	bool begun; /* there is one; else the next four mean nothing */
+	bool known; /* the row was looked for; if not, the fields below mean nothing */
+	bool begun; /* there is a row; if not, the next four mean nothing */
 	int64 began;
 	int64 expected;
 	int64 skipped;
 	int64 late;
 } ShardOrderedPosition;
 
-/* What waits of it for lower numbers: its rows of shard.held, place ordered. */
+/* The entity's messages that wait for lower numbers: its rows of shard.held, place ordered. */
 typedef struct ShardOrderedQueue
 {
 	int64 waiting;	   /* messages; 0: the next two mean nothing */
 	int64 lowest;	   /* their lowest number */
-	TimestampTz since; /* the oldest waits since then, or has been known of */
+	TimestampTz since; /* since when the oldest waits, or has been known to this worker */
 } ShardOrderedQueue;
 
-/* Two things, each known from a table of its own: who reads one leaves the other as it is. */
+/* Two things, each known from a table of its own: reading the one leaves the other as it is. */
 typedef struct ShardOrder
 {
 	ShardOrderedPosition position;
@@ -75,9 +75,9 @@ typedef struct ShardOrder
 typedef struct ShardOrdering
 {
 	ShardOrder now;	  /* in this turn */
-	ShardOrder saved; /* as of the last commit, which alone sets it */
+	ShardOrder saved; /* as of the last commit; set by commits alone */
 	bool dirty;		  /* the position has to be written; if not begun, deleted */
-	bool ended;		  /* the message that ran last has said that nothing more comes */
+	bool ended;		  /* the handler of the last message has said that nothing more comes */
 } ShardOrdering;
 
 typedef struct ShardEntity
@@ -100,7 +100,7 @@ typedef struct ShardEntity
 
 	ShardWait wait;		  /* in this turn */
 	ShardWait saved_wait; /* as of the last commit */
-	uint32 recounted;	  /* the last recount that found something held of it */
+	uint32 recounted;	  /* the last recount that found something held of the entity */
 	bool listed;
 	dlist_node due; /* in shard_turn.due, while listed */
 
@@ -139,17 +139,16 @@ typedef struct ShardStateTable
 	ExprState **defaults; /* of the users' columns, where there is one; NULL: not prepared */
 } ShardStateTable;
 
-/* What a type's state is made of: its table, and the composite types in it, how deep ever (state_hold.c). */
+/* What a type's state is made of: its table, and the composite types in it, at any depth (state_hold.c). */
 typedef struct ShardStateParts
 {
 	MemoryContext context; /* of the list */
 	List *list;
-	struct ShardStatePart
-		*row;		/* the one that states themselves are rows of; NULL: they are none */
-	bool known;		/* the list is complete */
-	bool was_known; /* ever */
-	bool held;		/* by this turn */
-	Oid busy;		/* what somebody had locked last */
+	struct ShardStatePart *row; /* the part whose rows the states are; NULL: states are no rows */
+	bool known;					/* the list is complete */
+	bool was_known;				/* the list was complete once */
+	bool held;					/* by this turn */
+	Oid busy;					/* the relation that another transaction had locked last */
 } ShardStateParts;
 
 typedef struct ShardShardCount
@@ -170,21 +169,21 @@ typedef struct ShardLocalType
 	ShardHandler ordered_by;
 	ShardStateTable table;
 	dlist_head lru;
-	bool runnable;			 /* messages are handled, as of this turn */
-	bool followed;			 /* the same, as its entities were told */
-	uint64 looked_at;		 /* registry generation of that */
-	bool burying;			 /* the type was dropped, and the turn gives up what is held of it, */
-	int64 given_up;			 /* so many messages */
-	bool buried;			 /* that was committed: nothing is held of it */
-	Oid state_table;		 /* as of what memory has of its entities; InvalidOid: proxy, dropped */
-	bool dropped;			 /* the type was dropped here, as of the same */
-	bool reread;			 /* what is held of it has to be read anew */
-	ShardShardCount **pages; /* of SHARD_RUN_PAGE shards each; NULL: none of them was met */
+	bool runnable;	  /* messages are handled, as of this turn */
+	bool followed;	  /* the same, as of the last time that its entities were told */
+	uint64 looked_at; /* registry generation of that */
+	bool burying;	  /* the type was dropped, and the turn gives up what is held of it, */
+	int64 given_up;	  /* messages given up */
+	bool buried;	  /* the giving up was committed: nothing is held of the type */
+	Oid state_table; /* as of the entities in memory; InvalidOid: the type is a proxy, or dropped */
+	bool dropped;	 /* the type was dropped here, as of the entities in memory */
+	bool reread;	 /* what is held of the type has to be read again */
+	ShardShardCount **pages; /* of SHARD_LOCAL_PAGE shards each; NULL: none of them was met */
 	int n_pages;
 	int64 dead_room;			 /* dead letters that may come before they are counted again */
 	int64 dead_room_bytes;		 /* the same */
 	TimestampTz dead_looked;	 /* the turn in which they were counted */
-	TimestampTz dead_full_until; /* there is no room before that */
+	TimestampTz dead_full_until; /* there is no room before that time */
 	bool in_turn;
 	slist_head touched; /* its entities in the turn */
 	slist_node turn_link;

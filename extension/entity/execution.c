@@ -5,9 +5,9 @@
  * Comes from: call.c, which sets what runs in a region worker, and shard_try(). Asked by the functions that handlers call
  * (sql/send), and by those that a handler may not call.
  *
- * A turn is one transaction for the messages of many owners, and the server keeps for the whole of it which
- * constraints are deferred. Deferred checks are refused to code that runs as somebody else, so one handler that
- * defers them would have those of others fail.
+ * A turn is one transaction for the messages of many owners, and the server keeps for the whole of it which constraints
+ * are deferred. Deferred checks are refused to code that runs as another role, so one handler that defers them would
+ * have the handlers of others fail.
  */
 #include "postgres.h"
 

@@ -16,11 +16,11 @@ typedef struct ShardExecution
 	ShardEntity *entity;
 	const ShardRow *message; /* NULL: an ask */
 	const ShardRequest *ask; /* NULL: a tell */
-	bool batch;				 /* several messages: no sender, id or reply */
+	bool batch;				 /* a batch handler runs for several messages: no sender, id or reply */
 	bool replied;
 	bool trial;			  /* shard_try: nothing is kept */
 	char *reply;		  /* jsonb, palloc'd in the turn's memory; NULL: none */
-	List *told;			  /* trial: what it told, instead of sending (trial.c) */
+	List *told;			  /* trial: the messages that it told, instead of sending them (trial.c) */
 	MemoryContext memory; /* of the reply */
 	bool stop;			  /* shard_stop(), shard_passivate() */
 	bool passivate;
@@ -28,7 +28,7 @@ typedef struct ShardExecution
 
 extern ShardExecution *shard_execution_current(void);
 
-/* A trial begins; NULL: has ended, however it ended. Not in a region worker. */
+/* A trial begins; NULL: it has ended, by return or by error. Not in a region worker. */
 extern void shard_execution_set_current(ShardExecution *execution);
 
 /* Whether a handler may be running: in a region worker, or in a trial. */
@@ -37,5 +37,5 @@ extern bool shard_execution_in_handler(void);
 /* In a turn: ends user code, so that SQL of ours may follow. */
 extern void shard_execution_end_user_code(void);
 
-/* Has handlers refused what would harm others; from _PG_init. */
+/* Chains the hook that refuses handlers statements that would harm others; from _PG_init. */
 extern void shard_execution_hook_init(void);

@@ -1,6 +1,6 @@
 /*
  * entity/failure.c
- *		What becomes of a message that failed, and what an ask is told whose type cannot run.
+ *		What becomes of a message that failed, and the error that answers an ask whose type cannot run.
  *
  * Comes from: handle.c and order.c: a message and its error.
  * Goes to: queue.c, if it is to be tried again; else the dead letters (dead_letter_room.c, held.c).
@@ -68,7 +68,7 @@ shard_failure_dispose(ShardEntity *entity, const ShardRow *row, int attempts, bo
 							   attempts, &pause) == SHARD_ENTITY_RETRY;
 	if (!again && !shard_dead_letter_has_room(entity->local, row, error))
 	{
-		/* Nothing is lost: it is tried again, and those behind it wait (D16). */
+		/* Nothing is lost: the message is tried again, and those behind it wait (D16). */
 		again = true;
 		pause = type->max_retry_backoff;
 	}
@@ -111,8 +111,7 @@ why_not(const ShardType *type)
 }
 
 /*
- * What an ask is told whose type cannot run; NULL: it is not here. Who asked may be at another node, and looks for
- * the reason in vain there.
+ * The asker may be at another node, where it would look for the reason in vain.
  */
 ErrorData *
 shard_failure_of_type(const ShardType *type)

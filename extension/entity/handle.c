@@ -30,14 +30,14 @@
 /* ---- plans of a language that an altered type has made wrong ------------------------------------ */
 
 /*
- * A plan is made anew when a relation or function that it names changes. It is not when the type of a variable does: a
- * PL/pgSQL function that assigns to a field of its composite argument fails after ALTER TYPE ... ALTER ATTRIBUTE for as long
- * as its session lasts, and what is a client's session elsewhere is the worker here, which never ends.
+ * A plan is made again when a relation or function that it names changes. It is kept when the type of a variable
+ * changes: a PL/pgSQL function that assigns to a field of its composite argument fails after ALTER TYPE ... ALTER
+ * ATTRIBUTE for as long as its session lasts, and here the session is the worker, which does not end.
  *
- * So nobody is blamed for such an error before plans were made anew. Nothing of this is durable.
+ * So no message is blamed for such an error before plans were made again. Nothing of this is durable.
  */
 
-/* Rises when a relation changes that this process has heard of; and what it was when plans were last made anew. */
+/* Rises when a relation changes that this process has heard of; and what it was when plans were last made again. */
 static uint64 changes = 0;
 static uint64 renewed_at = 0;
 
@@ -48,7 +48,7 @@ note_change(Datum arg, Oid relid)
 	changes++;
 }
 
-/* What the server says of a plan or a value that does not fit its type any more. */
+/* Whether the server raises this SQLSTATE for a plan or a value that does not fit its type any more. */
 static bool
 is_about_types(int sqlstate)
 {
@@ -57,8 +57,9 @@ is_about_types(int sqlstate)
 }
 
 /*
- * Whether user code may have failed because of a plan made before a relation or type was altered. Then all plans of this
- * process are made anew when they are next used, and the code deserves another try. True at most once for each change.
+ * Whether user code may have failed because of a plan made before a relation or type was altered. Then all plans of
+ * this process are made again when they are next used, and the code deserves another try. True at most once for each
+ * change.
  */
 static bool
 renew_plans(const ErrorData *error)
@@ -82,8 +83,8 @@ has_problem(const ShardType *type)
 }
 
 /*
- * Whether the state could not be written because somebody else has inserted, changed or locked the row since it was
- * found to be so.
+ * Whether the state could not be written because another transaction has inserted, changed or locked the row since the
+ * copy was found to be true.
  */
 static bool
 was_overtaken(ShardEntity *entity, ShardCopy *found)
@@ -99,8 +100,8 @@ was_overtaken(ShardEntity *entity, ShardCopy *found)
 }
 
 /*
- * What is done in the fence: in a careful turn all of it, from reading the state to writing it. False: somebody
- * else has the row, or changed it.
+ * The part that runs in the subtransaction: in a careful turn all steps, from reading the state to writing it. False:
+ * another transaction has the row locked, or changed it.
  */
 static bool
 run_in_fence(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
@@ -136,7 +137,7 @@ run_fenced(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
 	*overtaken = false;
 	found.known = false;
 
-	/* what is opened in the subtransaction must be closed in it */
+	/* a table that is opened in the subtransaction must be closed in it */
 	shard_security_begin(&shard_turn.security, entity->local->type);
 	if (shard_turn.careful)
 		shard_state_close(&entity->local->table);
@@ -171,9 +172,9 @@ run_fenced(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
 	CurrentResourceOwner = owner;
 
 	/*
-	 * The type was changed meanwhile, or the row, or somebody cancelled the worker: the message is not to
-	 * blame. An ask is not tried later: it may run in an optimistic turn, where going back to the saved state would
-	 * undo tells that are not written yet.
+	 * The type was changed meanwhile, or the row, or the worker was cancelled: the message is not to blame. An ask is
+	 * not tried later: it may run in an optimistic turn, where going back to the saved state would undo tells that are
+	 * not written yet.
 	 */
 	if (error != NULL && has_problem(entity->local->type))
 	{
@@ -216,13 +217,13 @@ shard_handle_fenced(ShardEntity *entity, const ShardRow *row, const ShardRequest
 
 /* ---- one message -------------------------------------------------------------------------------- */
 
-/* What becomes of a message that failed. */
+/* Decides what becomes of a message that failed. */
 static ShardOutcome
 judge(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held, ErrorData *error)
 {
 	if (row->kind == SHARD_KIND_START)
 	{
-		/* it was only to be in memory; who sends it a message will hear of it */
+		/* the entity was only to be read into memory; the next message to it will meet the error */
 		error->elevel = LOG;
 		ThrowErrorData(error);
 		return SHARD_MESSAGE_DONE;

@@ -123,8 +123,8 @@ prepare(Node *expr, ParamListInfo params, CachedExpression **cached)
 }
 
 /*
- * Makes memory and parameters of these types for what is to be compiled; returns the caller's context. Planning
- * computes what is constant, which is code of the owner.
+ * Makes memory and parameters of these types for the expression to be compiled; returns the caller's memory context.
+ * Planning computes constant expressions, which are code of the owner.
  */
 static MemoryContext
 begin(ShardHandler *handler, const ShardType *type, int count, const Oid *types)
@@ -157,7 +157,7 @@ shard_handler_compile(ShardHandler *handler, const ShardType *type)
 	MemoryContext old;
 	FuncExpr *call;
 
-	/* it may have changed since the turn began */
+	/* the handler may have changed since the turn began */
 	if (problem != NULL)
 		ereport(ERROR, (errcode(sqlstate), errmsg_internal("%s", problem)));
 	old = begin(handler, type, 2, types);

@@ -30,26 +30,25 @@ extern char *shard_handler_problem(const ShardType *type, int *sqlstate);
 /* Why the type has no handler, palloc'd. */
 extern char *shard_handler_missing(const ShardType *type);
 
-/* The same for the type's ordered_by, if it has one. */
+/* The same for the type's ordered_by function, if it has one. */
 extern char *shard_handler_ordered_by_problem(const ShardType *type, int *sqlstate);
 
-/* Compiles, in the owner's context; the second the type's ordered_by. */
+/* Compiles the type's handler, in the owner's security context; the second function compiles the type's ordered_by. */
 extern void shard_handler_compile(ShardHandler *handler, const ShardType *type);
 extern void shard_handler_compile_ordered_by(ShardHandler *handler, const ShardType *type);
 
-/* Whether it is compiled and nothing it was planned with has changed. */
+/* Whether the handler is compiled, and nothing that its plan depends on has changed. */
 extern bool shard_handler_valid(const ShardHandler *handler);
 
 extern void shard_handler_free(ShardHandler *handler);
 
 /*
- * Calls it. The result lives in memory that the next call resets. The caller
- * has begun the security context.
+ * Calls the handler. The result lives in memory that the next call resets. The caller has begun the security context.
  */
 extern Datum shard_handler_call(ShardHandler *handler, Datum state, bool state_null, Datum message,
 								bool *isnull);
 
-/* Calls ordered_by: false if it answers NULL. The same holds. */
+/* Calls ordered_by, in the same way. False: it returned NULL. */
 extern bool shard_handler_call_ordered_by(ShardHandler *handler, Datum message, int64 *number);
 
 /* The state as a jsonb datum, in memory that the next call resets. */

@@ -128,7 +128,7 @@ static ShardStatement select_count = {SELECT_COUNTS
 									  3,
 									  {INT4OID, INT4OID, TEXTOID}};
 
-/* So many rows, by their key. */
+/* At most a number of rows, in the order of their keys. */
 static ShardStatement select_some_counts = {
 	COUNTS " FROM (SELECT type_id, shard, entity, place, seq, attempts, next_at, number, held_at"
 		   " FROM shard.held WHERE (type_id, shard, entity) > ($1, $2, $3)"
@@ -405,7 +405,7 @@ shard_held_load_ordered(int32 type_id, int shard, const char *entity, int entity
 	return result;
 }
 
-/* What a row of SELECT_COUNTS says. */
+/* The counts in a row of SELECT_COUNTS. */
 static ShardHeldCount
 read_count(uint64 number)
 {
@@ -455,7 +455,7 @@ visit_counts(ShardStatement *statement, ShardArguments *arguments, ShardHeldVisi
 	SPI_finish();
 }
 
-/* What a row of SELECT_COUNTS is about. */
+/* The entity of a row of SELECT_COUNTS. */
 static void
 read_place(uint64 number, ShardHeldPlace *place)
 {
@@ -485,7 +485,7 @@ shard_held_some(ShardHeldPlace *place, int limit, ShardHeldVisit visit, void *ar
 		rows += held.stash + held.ordered;
 	}
 
-	/* of the last one there may be more */
+	/* the last entity may have more messages */
 	*more = rows >= limit;
 	whole = *more ? SPI_processed - 1 : SPI_processed;
 	for (uint64 i = 0; i < SPI_processed; i++)

@@ -12,13 +12,13 @@
 
 #include "log/log.h"
 
-/* What is said of a message whose type is gone, to who finds it among the dead letters. In SQL, too: no quotes. */
+/* The error and hint of a dead letter whose type is gone, for its reader. They stand in SQL, too: no quotes. */
 #define SHARD_DROPPED_ERROR "the entity type of the message was dropped"
 #define SHARD_DROPPED_HINT \
 	"shard_redrive() cannot send it again. Start a type of that name, if there is none, and send the message " \
 	"anew with shard_tell()."
 
-/* The same of one that waited where it can be handled no more. */
+/* The same for a message that waited where it can be handled no more. */
 #define SHARD_UNDONE_ERROR "waited at a home that was undone"
 #define SHARD_LOST_ERROR "waited at a home whose state was given up"
 #define SHARD_LEFT_HINT \
@@ -43,22 +43,22 @@ typedef struct ShardHeldCount
 {
 	int64 stash;		 /* messages in the stash; 0: the next two mean nothing */
 	int attempts;		 /* of the first of them */
-	TimestampTz next_at; /* likewise; 0: as soon as the entity can run */
+	TimestampTz next_at; /* not before; 0: as soon as the entity can run */
 	int64 ordered;		 /* messages that wait for lower numbers; 0: the next two mean nothing */
 	int64 lowest;		 /* their lowest number */
-	TimestampTz oldest;	 /* the first of them is held since then */
+	TimestampTz oldest;	 /* since when the first of them is held */
 } ShardHeldCount;
 
 /*
- * Puts a message behind the stash rows of its entity. error: its failure, NULL
- * if it was not tried. next_at: 0 for none.
+ * Puts a message behind the stash rows of its entity. error: its failure, NULL if it was not tried. next_at: not before
+ * this time, 0: at once.
  */
 extern void
 shard_held_stash(const ShardRow *row, int attempts, TimestampTz next_at, const ErrorData *error);
 
 /*
- * The first rows of an entity's stash behind a seq, in order: ShardHeld *; at most limit, and fewer if they are
- * large. *last: there are no others.
+ * The first rows of an entity's stash behind a seq, in order, as a list of ShardHeld *; at most limit, and fewer if
+ * they are large. *last: there are no others.
  */
 extern List *shard_held_load(int32 type_id, int shard, const char *entity, int entity_len,
 							 int64 after, int limit, bool *last);
@@ -66,26 +66,26 @@ extern List *shard_held_load(int32 type_id, int shard, const char *entity, int e
 /* Puts a message in the place of its number; false if there is one already. */
 extern bool shard_held_insert_ordered(const ShardRow *row, int64 number);
 
-/* The lowest of these of an entity, likewise, but two at least if there are. */
+/* The messages of an entity with the lowest numbers, likewise, but two at least if there are two. */
 extern List *shard_held_load_ordered(int32 type_id, int shard, const char *entity, int entity_len,
 									 int limit, bool *last);
 
-/* Removes one that was handled. */
+/* Removes a held message that was handled. */
 extern void shard_held_delete(const ShardRow *row);
 
-/* Notes another failed attempt. */
+/* Notes another failed attempt of a held message. */
 extern void
 shard_held_failed(const ShardRow *row, int attempts, TimestampTz next_at, const ErrorData *error);
 
-/* Gives a message up. */
+/* Gives a message up: it becomes a dead letter. */
 extern void shard_held_dead_letter(const ShardRow *row, int attempts, const ErrorData *error);
 
-/* Gives up what is held of a type, if that does not exist any more. Returns how many messages. */
+/* Gives up what is held of a type, if the type does not exist any more. Returns how many messages. */
 extern int64 shard_held_bury(int32 type_id);
 
 /*
- * Gives up what is held of a shard whose home here was undone, or whose state was given up: nobody else has it (M23). undone: the
- * first of these. Returns how many messages.
+ * Gives up what is held of a shard whose home here was undone, or whose state was given up: these messages are nowhere
+ * else (M23). undone: the home was undone. Returns how many messages.
  */
 extern int64 shard_held_bury_left(int32 type_id, int shard, bool undone);
 
@@ -98,7 +98,7 @@ typedef void (*ShardHeldVisit)(int32 type_id, int shard, const char *entity, int
 							   const ShardHeldCount *held, void *arg);
 extern void shard_held_each(ShardHeldVisit visit, void *arg);
 
-/* How far a walk over all of them is; all 0: it begins. */
+/* How far a walk over all these entities has come; all 0: it begins. */
 typedef struct ShardHeldPlace
 {
 	int32 type_id;
@@ -108,8 +108,8 @@ typedef struct ShardHeldPlace
 } ShardHeldPlace;
 
 /*
- * The same for the next of them by their keys, of which about so many messages are held in all; or for one of
- * which more are. Returns how many there were.
+ * The same for the next entities in the order of their keys, which together have about limit messages held; or for one
+ * that has more. Returns how many entities there were.
  */
 extern int64
 shard_held_some(ShardHeldPlace *place, int limit, ShardHeldVisit visit, void *arg, bool *more);

@@ -1,6 +1,6 @@
 /*
  * entity/internal.h
- *		What the files of the way of a message share: the turn, and what each file does for those above it.
+ *		What the files on the way of a message share: the turn, and what each file does for those above it.
  *
  * In the order of the way. Each file calls those that come after it, and none that comes before (test/lint.pl):
  *		turn residents report deliver deliver_ask stash order order_position handle failure dead_letter_room recount
@@ -17,7 +17,7 @@
 #include "entity/turn.h"
 #include "registry/security.h"
 
-/* The turn of this worker. What it says of an earlier turn is said to outlive turns. */
+/* The turn of this worker. Fields that keep something of an earlier turn are marked "outlives turns". */
 typedef struct ShardTurn
 {
 	/* turn.c */
@@ -25,29 +25,29 @@ typedef struct ShardTurn
 	TimestampTz now;	   /* when the turn began */
 	bool careful;
 	bool overtaken;
-	TimestampTz read_until; /* what the log had then was looked at; outlives turns */
+	TimestampTz read_until; /* all that the log had at this time was looked at; outlives turns */
 	uint64 messages;		/* since start */
 	uint64 errors;
-	uint64 recounts; /* of what was counted wrongly */
+	uint64 recounts; /* recounts that found a wrong count */
 
 	/* turn_limit.c */
 	int count;	  /* messages begun */
-	int limit;	  /* of these */
-	bool exactly; /* it ends by that alone */
+	int limit;	  /* of messages */
+	bool exactly; /* the turn ends by that limit alone */
 	bool single;  /* it ends with the first message whose code runs; */
-	int ran;	  /* of so many messages it ran */
-	bool full;	  /* ends here, so that what was done is committed */
+	int ran;	  /* messages whose code ran */
+	bool full;	  /* the turn ends here, so that what was done is committed */
 	bool passed;  /* a message was handled, stashed or buried */
 	bool aside;	  /* messages are put aside, and not handled */
 	ShardSource source;
 	int before;			  /* messages begun before those of the source */
-	bool begun;			  /* of the source, too, something was done */
+	bool begun;			  /* a message of the source was begun, too */
 	TimestampTz deadline; /* of the source */
 	bool look;	   /* at time and memory: user code ran, a message was not small, a new source */
 	bool late;	   /* what the last look found */
 	int unlooked;  /* messages since then */
 	int unread;	   /* looks since the clock was read, */
-	int read_each; /* and with so many it is read again */
+	int read_each; /* and at this number it is read again */
 	bool past;	   /* the deadline, when it was read, */
 	TimestampTz read_at;		  /* at this time */
 	volatile sig_atomic_t ticked; /* since then; by a signal handler */
@@ -57,14 +57,14 @@ typedef struct ShardTurn
 	List *replies; /* ShardReply *, to be sent after the commit */
 
 	/* order.c, handle.c */
-	bool numbered;	  /* what runs is the message whose number was expected */
+	bool numbered;	  /* the message whose number was expected is running */
 	bool blames_last; /* a handler is running */
 	bool fenced;	  /* a message runs in a subtransaction of its own */
 
 	/* turn_entity.c */
-	slist_head types;	   /* whose entities are in the turn */
-	const ShardEntity *at; /* whose message, state or stash it is about; NULL: nobody's */
-	bool reloaded;		   /* the registry, for a type that it did not know */
+	slist_head types;	   /* types that have entities in the turn */
+	const ShardEntity *at; /* whose message, state or stash the turn is at; NULL: at none */
+	bool reloaded;		   /* the registry was read again, for a type that it did not know */
 	ShardSecurity security;
 
 	/* queue.c, stash.c */
@@ -74,19 +74,19 @@ typedef struct ShardTurn
 
 extern ShardTurn shard_turn;
 
-/* Of this worker; routing's own. */
+/* The presence of shards at this worker; set by routing. */
 extern const ShardPresence *shard_presence;
 
 /* ---- residents.c: entities of whole shards ---------------------------------------------------- */
 
 /*
- * In a turn, for shard_local_each: reads what is held of a type anew, if memory has forgotten it; and the turn was
- * committed.
+ * In a turn, for shard_local_each: reads what is held of a type again, if memory has forgotten it; and notes that the
+ * turn was committed.
  */
 extern void shard_residents_reread(ShardLocalType *local, void *arg);
 extern void shard_residents_note_reread(ShardLocalType *local, void *arg);
 
-/* Tells how much was given up of a type that was dropped. */
+/* Logs how many messages were given up of a type that was dropped. */
 extern void shard_residents_tell_buried(int32 type_id, int64 messages);
 
 /* ---- deliver_ask.c: asks ---------------------------------------------------------------------- */
@@ -111,55 +111,58 @@ shard_order_applies(const ShardEntity *entity)
 typedef enum ShardOutcome
 {
 	SHARD_MESSAGE_DONE, /* handled */
-	SHARD_MESSAGE_GONE, /* is elsewhere: a dead letter, or it waits for its number */
-	SHARD_MESSAGE_RESTS /* is held, to be tried again; the entity's others wait */
+	SHARD_MESSAGE_GONE, /* it is a dead letter, or waits for its number */
+	SHARD_MESSAGE_RESTS /* it is held, to be tried again; the entity's other messages wait */
 } ShardOutcome;
 
-/* The same as shard_handle_message, if it is the message's turn; ..._GONE: it waits, or came too late. */
+/* The same as shard_handle_message, if the message's number is due; ..._GONE: the message waits, or came too late. */
 extern ShardOutcome
 shard_order_run(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held);
 
-/* Runs what waits and is expected now, until the turn is over. *rests: one of them cannot run now. */
+/* Runs the messages that waited and are expected now, until the turn is over. *rests: one of them cannot run now. */
 extern void shard_order_run_ready(ShardEntity *entity, bool *rests);
 
-/* Whether some of what waits could run now: it goes before anything newer. */
+/* Whether a message that waits could run now: it goes before anything newer. */
 extern bool shard_order_has_ready(ShardEntity *entity);
 
-/* Gives up the gap in front of what waits, if that has waited for too long. */
+/* Gives up the gap of missing numbers, if the messages behind it have waited for too long. */
 extern void shard_order_time_out(ShardEntity *entity);
 
-/* When those of an entity that wait for their number are to be looked at. */
+/* When the messages of an entity that wait for their number are to be looked at. */
 extern TimestampTz shard_order_due_at(const ShardEntity *entity);
 
 /*
- * The message that ran last may have ended the entity (D25, 6): then the next one with a number begins
- * anew. But what waits belongs to the old order, and it goes on.
+ * The message that ran last may have ended the entity (D25, 6): then the next message with a number begins a new order.
+ * But if messages wait, they belong to the old order, and that goes on.
  */
 extern void shard_order_heed(ShardEntity *entity);
 
 /* Writes the positions that the turn has changed. */
 extern void shard_order_write(void);
 
-/* Rows of shard.ordered (order_position.c): reads one; writes and deletes those of the turn. */
+/*
+ * Rows of shard.ordered (order_position.c): reads the entity's row; writes the rows of the turn's entities; deletes the
+ * entity's row.
+ */
 extern void shard_order_read_position(const ShardEntity *entity, ShardOrderedPosition *position);
 extern void shard_order_write_positions(List *entities);
 extern void shard_order_delete_position(const ShardEntity *entity);
 
-/* A shard begins anew: an entity of it has no position any more. */
+/* A shard begins again: its entities have no positions any more. */
 extern void shard_order_forget(ShardEntity *entity);
 
 /* ---- handle.c: one message is handled --------------------------------------------------------- */
 
-/* At start: reads what workers of these lanes got stuck in. */
+/* At start: reads in which messages former workers of these lanes got stuck. */
 extern void shard_handle_init(ShardLanes lanes);
 
-/* Runs a message as the turn's mode wants it. */
+/* Runs a message in the turn's mode: in a subtransaction of its own in a careful turn. */
 extern ShardOutcome
 shard_handle_message(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held);
 
 /*
- * Runs a message, or an ask if row is NULL, in a subtransaction. Returns its error, in the turn's memory,
- * NULL if it went well; *overtaken: somebody else has the row or changed it, try later.
+ * Runs a message, or an ask if row is NULL, in a subtransaction. Returns its error, in the turn's memory, NULL if it
+ * went well; *overtaken: another transaction has the row locked or changed it, try later.
  */
 extern ErrorData *
 shard_handle_fenced(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
@@ -174,7 +177,7 @@ extern bool shard_handle_is_stuck(const ShardRow *row);
 extern bool shard_failure_dispose(ShardEntity *entity, const ShardRow *row, int attempts,
 								  bool from_stash, ErrorData *error);
 
-/* What an ask is told whose type cannot run; NULL: it is not here. */
+/* The error that answers an ask whose type cannot run; NULL: the type is not here. */
 extern ErrorData *shard_failure_of_type(const ShardType *type);
 
 /* A copy in the turn's memory of an error made up by the caller, whose strings are constants or there as well. */
@@ -183,25 +186,25 @@ extern ErrorData *shard_failure_keep(const ErrorData *error);
 /* ---- dead_letter_room.c: how many dead letters there may be ----------------------------------- */
 
 /*
- * May a message become a dead letter of the type, for this error? If the type's choice is so, the oldest are
- * deleted for it, in the turn's transaction. False: it has to wait. The turn's user code has ended.
+ * Whether a message may become a dead letter of the type, for this error. If the type is set so, the oldest are deleted
+ * for it, in the turn's transaction. False: it has to wait. The turn's user code has ended.
  */
 extern bool
 shard_dead_letter_has_room(ShardLocalType *local, const ShardRow *row, const ErrorData *error);
 
 /*
- * The same of a message whose type neither is here nor left anything here: the oldest dead letters of all such types go, where
- * there are too many. False: there was room made just now, and it is used up; the message is counted, and no more. The turn's user
- * code has ended.
+ * The same of a message whose type neither is here nor left anything here: the oldest dead letters of all such types
+ * go, where there are too many. False: room was made just now and is used up; the message is only counted. The turn's
+ * user code has ended.
  */
 extern bool shard_dead_letter_has_stray_room(const ShardRow *row, const ErrorData *error);
 
 /* ---- recount.c: what memory counts of shard.held ---------------------------------------------- */
 
-/* Counts it in the table; says so if memory was wrong. Ends user code. */
+/* Counts the entity's messages in the table; logs a warning if memory was wrong. Ends user code. */
 extern void shard_recount_entity(ShardEntity *entity);
 
-/* The same for those of the turn whose counts contradict each other. */
+/* The same for those entities of the turn whose counts contradict each other. */
 extern void shard_recount_touched(void);
 
 /* ---- turn_commit.c: what fails at the commit of a turn ---------------------------------------- */
@@ -209,7 +212,10 @@ extern void shard_recount_touched(void);
 /* At start. */
 extern void shard_turn_commit_init(void);
 
-/* Code of a message, or of an ask if row is NULL, is about to run. Said again of the same one it does not count. */
+/*
+ * Code of a message, or of an ask if row is NULL, is about to run. Counted once, however often it is called in a row
+ * for the same message.
+ */
 extern void
 shard_turn_note_ran(const ShardEntity *entity, const ShardRow *row, const ShardRequest *ask);
 
@@ -218,7 +224,7 @@ extern void shard_turn_note_number(bool numbered, int64 number);
 
 /*
  * Whether the message, or ask, was alone in a turn that failed at its commit. Then it is not run again, and the turn
- * ends with it. Its error is in the turn's memory; of a message that has a number, that is known still.
+ * ends with it. Its error is in the turn's memory. The third function: whether it has a number, and which.
  */
 extern bool
 shard_turn_is_given_up(const ShardEntity *entity, const ShardRow *row, const ShardRequest *ask);
@@ -228,10 +234,13 @@ extern bool shard_turn_given_up_number(int64 *number);
 /* The turn was committed, or aborted. */
 extern void shard_turn_commit_over(bool committed);
 
-/* The shard goes: numbers of its messages mean something else when it comes back. */
+/* The shard leaves: its messages have other seqs when it comes back, so notes about them are dropped. */
 extern void shard_turn_commit_forget(int32 type_id, int32 shard);
 
-/* While it is being committed: of whose type code is said to run; NULL: nobody's, or nothing is being committed. entity: "" if there are several. */
+/*
+ * The type whose code counts as running while the turn is being committed; NULL: none, or no turn is being committed.
+ * entity: "" if there are several.
+ */
 extern const ShardType *shard_turn_commits_for(const char **entity, int *entity_len);
 
 /* ---- turn_entity.c: an entity in the turn ----------------------------------------------------- */
@@ -240,12 +249,12 @@ extern const ShardType *shard_turn_commits_for(const char **entity, int *entity_
 extern ShardLocalType *shard_turn_ready_type(int32 type_id);
 
 /*
- * The same, with the registry read anew for one that is not known: whoever starts a type and tells in one
- * transaction shows us the message a moment before he lets us know of the type.
+ * The same, with the registry read again for a type that is not known: when a transaction starts a type and sends to
+ * it, its message is visible to this worker a moment before the news of the type arrives.
  */
 extern ShardLocalType *shard_turn_known_type(int32 type_id);
 
-/* Entity of a message, enlisted. */
+/* The entity of a message, in the turn. */
 extern ShardEntity *shard_turn_entity(ShardLocalType *local, const ShardRow *row);
 
 /* Takes an entity into the turn. */
@@ -267,12 +276,12 @@ shard_turn_hold(ShardLocalType *local)
 }
 
 /*
- * Makes the entity's copy tell the truth, once per turn; false if another
- * transaction holds its row. May raise for this entity alone: it may have a row that cannot be read.
+ * Makes the entity's copy equal to its row, once per turn. False: another transaction holds the row. May raise an error
+ * that concerns this entity alone, whose row may be unreadable.
  */
 extern bool shard_turn_check(ShardEntity *entity);
 
-/* Writes a dirty entity; false if it was overtaken. The caller closes the table. */
+/* Writes a dirty entity; false if another transaction has changed or locked its row. The caller closes the table. */
 extern bool shard_turn_write(ShardEntity *entity);
 
 /* After the commit, and after an abort: each entity leaves the turn as it made it, or as it was before. */
@@ -281,11 +290,13 @@ extern void shard_turn_undo_entities(void);
 
 /* ---- queue.c: what waits in front of an entity ------------------------------------------------ */
 
-/* A message cannot run now: it joins the stash, which rests until that time; suspended: until its type runs. */
+/*
+ * A message cannot run now: it joins the entity's stash, which rests until that time; suspended: until the type runs.
+ */
 extern void
 shard_queue_defer(ShardEntity *entity, const ShardRow *row, TimestampTz until, bool suspended);
 
-/* One that is given up without an attempt waits in the stash until there is room among the dead letters. */
+/* A message that is given up without an attempt waits in the stash until there is room among the dead letters. */
 extern void
 shard_queue_wait_for_room(ShardEntity *entity, const ShardRow *row, const ErrorData *error);
 
@@ -296,34 +307,37 @@ extern ShardOutcome shard_queue_rest(ShardEntity *entity, const ShardRow *row, b
 extern void shard_queue_retry(ShardEntity *entity, const ShardRow *row, int attempts, int64 pause,
 							  bool is_held, const ErrorData *error);
 
-/* Whether a held message has to wait for its next attempt: its entity, too, then. */
+/* Whether a held message has to wait for its next attempt. If so, its entity waits, too. */
 extern bool shard_queue_is_early(ShardEntity *entity, const ShardHeld *held);
 
-/* A held message was handled, or is put elsewhere. */
+/* Removes a held message that was handled, or is put elsewhere. */
 extern void shard_queue_remove(ShardEntity *entity, const ShardRow *row);
 
-/* All of its stash was handled; what waits for its number still waits. */
+/* All of the entity's stash was handled; messages that wait for their number still wait. */
 extern void shard_queue_end(ShardEntity *entity);
 
-/* Nothing waits any more: the entity begins anew, without its state. */
+/* Drops all that waits: the entity begins again, without its state. */
 extern void shard_queue_discard(ShardEntity *entity);
 
-/* In a turn or at start: sets what is held of an entity. */
+/* In a turn or at start: sets the counts of what is held of an entity. */
 extern void shard_queue_set(ShardEntity *entity, const ShardHeldCount *held);
 
-/* Takes messages onto the counter of what cannot be handled now, or (negative) off it. */
+/* Adds to the counter of messages that cannot be handled now; a negative number takes them off. */
 extern void shard_queue_count(ShardLocalType *local, int64 delta);
 
-/* An entity joins or leaves those whose stash is looked at when its time has come. */
+/* An entity joins or leaves the list of those whose stash is looked at when it is due. */
 extern void shard_queue_follow(ShardEntity *entity);
 
-/* An entity that waited for its type does so no longer, or begins to; for shard_cache_each. */
+/* An entity begins to wait for its type, or no longer waits for it; for shard_cache_each. */
 extern void shard_queue_follow_type(ShardEntity *entity, void *arg);
 
-/* max_retry_backoff may have been lowered: nobody waits longer than that from now on. */
+/* max_retry_backoff may have been lowered: from now on no entity waits longer than that. */
 extern void shard_queue_shorten_waits(void);
 
-/* Whether a message is due that failed before. It may well fail again, and need not do so twice. */
+/*
+ * Whether a message is due that failed before. It may well fail again, so the turn had better be careful from the
+ * start.
+ */
 extern bool shard_queue_retry_is_due(void);
 
 /* An entity leaves memory, with what is known of its stash. Between turns. */
@@ -341,7 +355,7 @@ extern bool shard_call_ordered_by(ShardEntity *entity, const ShardRow *row, int6
 /* Calls a batch handler with the messages kept for the entity. */
 extern void shard_call_batch(ShardEntity *entity);
 
-/* Keeps a message for it. */
+/* Keeps a message for the batch handler. */
 extern void shard_call_collect(ShardEntity *entity, const ShardRow *row);
 
 /* At start: handlers' timer. */
@@ -349,14 +363,14 @@ extern void shard_call_init(void);
 
 /*
  * Code of a type's owner that is no handler, as triggers, casts and what planning folds, runs between these two: it is
- * under the type's handler_timeout, too. Nested ones count as one. After an error shard_call_aborted() ends it.
+ * under the type's handler_timeout, too. Nested calls count as one. After an error shard_call_aborted() ends it.
  */
 extern void shard_call_watch(const ShardType *type);
 extern void shard_call_watched(void);
 
 /*
- * What messages of the turn did elsewhere is committed, until shard_call_commit_over(), under the limit of the type; it ends with
- * shard_call_watched(), too. alone: code of one message alone ran, with that seq and lane.
+ * What messages of the turn did elsewhere is committed, until shard_call_commit_over(), under the limit of the type;
+ * the watch also ends with shard_call_watched(). alone: code of one message alone ran, with that seq and lane.
  */
 extern void shard_call_watch_commit(const ShardType *type, bool alone, int64 seq, int lane);
 extern void shard_call_commit_over(void);
@@ -364,12 +378,15 @@ extern void shard_call_commit_over(void);
 /* Closes a type's state table, whose after-triggers fire. */
 extern void shard_call_close(ShardLocalType *local);
 
-/* What shard_turn_sleep(), _explain() and _aborted() do about the timer. */
+/* The timer's part of shard_turn_sleep(), shard_turn_explain() and shard_turn_aborted(). */
 extern void shard_call_sleep(void);
 extern void shard_call_explain(ErrorData *error);
 extern void shard_call_aborted(void);
 
-/* Whether somebody cancelled what the worker ran, which is not the handler's fault. Before the above. */
+/*
+ * Whether an administrator or a backend cancelled what the worker ran, which is not the handler's fault. To be asked
+ * before the function above.
+ */
 extern bool shard_call_was_cancelled(const ErrorData *error);
 
 /* Between turns: frees what a large message has left. */
@@ -377,7 +394,7 @@ extern void shard_call_forget_large(void);
 
 /* ---- execution.c: the handler that runs ------------------------------------------------------- */
 
-/* What shard_execution_current() says. */
+/* The value of shard_execution_current(). */
 extern ShardExecution *shard_execution;
 
 /* Start of a region worker: a handler may be running in it at any time. */
@@ -385,10 +402,10 @@ extern void shard_execution_init(void);
 
 /* ---- turn_limit.c: how much of what the turn may take ----------------------------------------- */
 
-/* Messages of more bytes may add to what a turn has in memory, so much that they are looked at one by one. */
+/* Messages of more bytes may add so much to the memory of a turn that each is looked at. */
 #define SHARD_TURN_SMALL_BYTES 1024
 
-/* A message begins. Memory and clock are looked at behind one that is not small, whatever is done with it. */
+/* A message begins. After one that is not small, memory and clock are looked at, whatever becomes of the message. */
 static inline void
 shard_turn_begin_message(const ShardRow *row)
 {
@@ -410,21 +427,24 @@ typedef enum ShardTurnLogKind
 	SHARD_TURN_LOG_DEAD_LETTER, /* because it failed */
 	SHARD_TURN_LOG_RECOUNT,
 	SHARD_TURN_LOG_BURIED, /* messages of a type that was dropped */
-	SHARD_TURN_LOG_LEFT,   /* messages that waited for a shard that begins anew */
+	SHARD_TURN_LOG_LEFT,   /* messages that waited for a shard that begins again */
 	SHARD_TURN_LOG_FULL,   /* there are as many dead letters as may be */
 	SHARD_TURN_LOG_KINDS
 } ShardTurnLogKind;
 
-/* An event of the kind. True: it is the turn's first one, and the caller gives it a line. */
+/* Counts an event of the kind. True: it is the turn's first one, and the caller writes its line. */
 extern bool shard_turn_log_counts(ShardTurnLogKind kind);
 extern void shard_turn_log(ShardTurnLogKind kind, int sqlstate, const char *message,
 						   const char *detail, const char *hint);
 
-/* After the commit, which lets the lines out; and after an abort. */
+/* After the commit: writes the lines. After an abort: forgets them. */
 extern void shard_turn_log_committed(void);
 extern void shard_turn_log_forget(void);
 
-/* Says how many messages became dead letters whose type nobody has, once a minute at most, and when the worker ends. */
+/*
+ * Logs how many messages of types that are not here became dead letters, once a minute at most, and when the worker
+ * ends.
+ */
 extern void shard_turn_log_strays(bool ending);
 
 /* ---- cache.c: entities in memory -------------------------------------------------------------- */
@@ -432,14 +452,14 @@ extern void shard_turn_log_strays(bool ending);
 /* Creates the cache. */
 extern void shard_cache_init(void);
 
-/* Finds an entity; makes it if make. */
+/* Finds an entity. If there is none: makes one if make is set, else returns NULL. */
 extern ShardEntity *
 shard_cache_get(struct ShardLocalType *local, int shard, const char *id, int id_len, bool make);
 
 /* Takes over the turn's copy of an entity: its state moves into cache memory. */
 extern void shard_cache_keep(ShardEntity *entity);
 
-/* Drops the saved copy, so that it is read anew. */
+/* Drops the saved copy, so that the state is read again. */
 extern void shard_cache_forget(ShardEntity *entity);
 
 /* Gives an entity its ordering. */
@@ -451,23 +471,23 @@ extern void shard_cache_remove(ShardEntity *entity);
 /* A message came: it is the most recently used of its type. */
 extern void shard_cache_touch(ShardEntity *entity, TimestampTz now);
 
-/* Between turns: the least recently used ones go as long as memory is short, but for those of which messages wait. */
+/* Between turns: the least recently used entities go as long as memory is short; those for which messages wait stay. */
 extern void shard_cache_evict(void);
 
-/* Bytes that one turn may add, but for those of its last message. */
+/* Bytes that one turn may add, not counting those of its last message. */
 extern Size shard_cache_turn_limit(void);
 
 /* Calls visit for each entity; it may not remove any. */
 extern void shard_cache_each(void (*visit)(ShardEntity *entity, void *arg), void *arg);
 
-/* How far a walk over all of them is; all 0: it begins. It begins anew when the cache has grown. */
+/* How far a walk over all entities has come; all 0: it begins. It begins again when the cache has grown. */
 typedef struct ShardCacheWalk
 {
 	uint64 size;
 	uint64 left;
 } ShardCacheWalk;
 
-/* The same for those in so many places of the cache. False: all were visited. */
+/* The same for the entities in this number of places of the cache. False: all were visited. */
 extern bool shard_cache_some(ShardCacheWalk *walk, int places,
 							 void (*visit)(ShardEntity *entity, void *arg), void *arg);
 
@@ -476,33 +496,33 @@ extern bool shard_cache_some(ShardCacheWalk *walk, int places,
 /* Shards whose counts are allocated together: a type may have many that this worker never meets. */
 #define SHARD_LOCAL_PAGE 256
 
-/* The counts of a shard; and NULL if nothing was counted. */
+/* The counts of a shard, made at first use; the second function: NULL if nothing was counted. */
 extern ShardShardCount *shard_local_count(ShardLocalType *local, int shard);
 extern const ShardShardCount *shard_local_counted(const ShardLocalType *local, int shard);
 
-/* Its type is gone, and has no entities in memory: nor has it counts. */
+/* Frees the counts of a type that is gone and has no entities in memory. */
 extern void shard_local_forget_counts(ShardLocalType *local);
 
 /* The type in this worker, made on first use; NULL for an unknown type id. */
 extern ShardLocalType *shard_local_get(int32 type_id);
 
-/* The same, but NULL if it was not used yet: outside transactions, too. */
+/* The same, but NULL if the type was not used yet. May be called outside transactions. */
 extern ShardLocalType *shard_local_known(int32 type_id);
 
-/* Calls visit for each of them. */
+/* Calls visit for each type in this worker. */
 extern void shard_local_each(void (*visit)(ShardLocalType *local, void *arg), void *arg);
 
-/* Whether this process is the keeper, in which no code of anybody's runs: no type can (W5). */
+/* Whether this process is the keeper, in which no type runs, so that no user code does (W5). */
 extern bool shard_local_keeps(void);
 
-/* Whether the type is here, with the keeper, only until a worker of its owner's has started, since there is a place for one. */
+/* Whether the keeper has the type only until a worker of the type's owner has started, for which there is a place. */
 extern bool shard_local_awaits_worker(const ShardLocalType *local);
 
 /* What bars the type's code from running at all, whatever the message; palloc'd, NULL: nothing. */
 extern char *shard_local_problem(const ShardType *type, int *sqlstate);
 
 /*
- * Looks whether the type can run, once per registry generation. Stores or clears the type's problem. Needs a snapshot; writes only
- * if the problem changed.
+ * Looks whether the type can run, once per registry generation. Stores or clears the type's problem. Needs a snapshot;
+ * writes only if the problem changed.
  */
 extern void shard_local_refresh(ShardLocalType *local);

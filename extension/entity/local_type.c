@@ -170,7 +170,7 @@ shard_local_problem(const ShardType *type, int *sqlstate)
 	return problem;
 }
 
-/* What the users see as the reason, and how to mend it. */
+/* Tells the users the problem and how to mend it, if it has changed. */
 static void
 say_problem(ShardLocalType *local, int sqlstate, char *problem)
 {
@@ -194,8 +194,8 @@ say_problem(ShardLocalType *local, int sqlstate, char *problem)
 }
 
 /*
- * Whether code of the type's owner had to be ended with its worker again and again. What is stored once holds until
- * somebody starts or alters the type, who is believed to have mended it: the count begins anew then.
+ * Whether code of the type's owner had to be ended with its worker again and again. Once the problem is stored it holds
+ * until the type is started or altered, which is taken for a mend: then the count begins at zero.
  */
 static bool
 is_stuck(const ShardType *type)
@@ -210,7 +210,10 @@ is_stuck(const ShardType *type)
 	return stored || slot->stuck_times >= MOST_STUCK;
 }
 
-/* The same, with the whole server. The marks of the crashes mean nothing any more once the type's row was written. */
+/*
+ * Whether code of the type's owner crashed the whole server again and again. The marks of the crashes mean nothing any
+ * more once the type's row was written.
+ */
 static bool
 is_crashing(const ShardType *type)
 {
@@ -265,7 +268,7 @@ shard_local_refresh(ShardLocalType *local)
 		sqlstate = ERRCODE_EXTERNAL_ROUTINE_EXCEPTION;
 	}
 
-	/* Compiled anew by its next call, whose fault it is if that fails. */
+	/* The next call compiles it again; if that fails, it is that call's failure. */
 	shard_handler_free(&local->handler);
 	shard_handler_free(&local->ordered_by);
 	say_problem(local, sqlstate, problem);

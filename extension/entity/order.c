@@ -2,9 +2,8 @@
  * entity/order.c
  *		Messages in the order of their numbers, for types with ordered_by (doc/protocol.md D25).
  *
- * Comes from: deliver.c and stash.c: an entity that can run, and its next message.
- * Goes to: handle.c, if the number is the expected one or there is none; shard.held, if lower ones are missing; the dead letters,
- * if the number was passed.
+ * Comes from: deliver.c and stash.c: an entity that can run, and its next message. Goes to: handle.c, if the number is
+ * the expected one or there is none; shard.held, if lower ones are missing; the dead letters, if the number was passed.
  *
  * A message whose number is the expected one is handled, a later one is put into shard.held, place
  * ordered, an earlier one is given up. How far an entity is, is in memory with its entity, and a row of
@@ -29,7 +28,7 @@
 #define FIRST_ROWS 5
 #define MOST_ROWS 256
 
-/* A number that leaves out more than these is none, but a mistake: it would end the order for good. */
+/* A number that leaves out more than these is a mistake: it would end the order without remedy. */
 #define LONGEST_GAP PG_INT32_MAX
 
 /* The order of an entity in the turn, with its position; what waits of it is known already. */
@@ -52,7 +51,7 @@ order_of(ShardEntity *entity)
 	return &ordering->now;
 }
 
-/* Has the type lost its ordered_by? Then what waits needs to wait no longer. */
+/* Whether the type has lost its ordered_by. Then messages need to wait for their numbers no longer. */
 static inline bool
 is_free(const ShardEntity *entity)
 {
@@ -197,7 +196,7 @@ bury(ShardEntity *entity, const ShardRow *row, const ErrorData *error)
 	return SHARD_MESSAGE_GONE;
 }
 
-/* Its number was passed, or is taken. */
+/* Gives up a message whose number was passed, or is taken. */
 static ShardOutcome
 bury_late(ShardEntity *entity, const ShardRow *row, int64 number)
 {
@@ -273,7 +272,7 @@ read_number_fenced(ShardEntity *entity, const ShardRow *row, int64 *number, bool
 	ResourceOwner owner = CurrentResourceOwner;
 	ErrorData *volatile error = NULL;
 
-	/* what is opened in the subtransaction must be closed in it, and the reverse */
+	/* a table that is opened in the subtransaction must be closed in it, and the reverse */
 	shard_security_begin(&shard_turn.security, entity->local->type);
 	shard_state_close(&entity->local->table);
 	BeginInternalSubTransaction(NULL);
@@ -300,7 +299,7 @@ read_number_fenced(ShardEntity *entity, const ShardRow *row, int64 *number, bool
 	return error;
 }
 
-/* What becomes of a message whose number could not be found out. */
+/* Decides what becomes of a message whose number could not be found out. */
 static ShardOutcome
 judge_failure(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held,
 			  ErrorData *error, bool cancelled)
@@ -461,7 +460,7 @@ load_lowest(const ShardEntity *entity, MemoryContext context, int limit, bool *l
 	return rows;
 }
 
-/* Has the number of one that waits been passed? */
+/* Whether the number of a message that waits has been passed. */
 static bool
 is_late(const ShardEntity *entity, const ShardHeld *held)
 {

@@ -4,9 +4,9 @@
  *
  * Comes from: order.c, in a turn.
  *
- * A row is read when the first message of the entity with a number comes up, and written once per turn, by
- * the turn's transaction. Nobody else writes it: another worker of the lane, or another home of the shard,
- * begins when this one has ended. If the process dies right here, the row is that of the last commit.
+ * A row is read when the first message of the entity with a number comes up, and written once per turn, by the turn's
+ * transaction. This worker alone writes it: another worker of the lane, or another home of the shard, begins when this
+ * one has ended. If the process dies right here, the row is that of the last commit.
  */
 #include "postgres.h"
 

@@ -2,9 +2,9 @@
  * entity/queue.c
  *		What waits in front of an entity: its rows of the stash, why they wait, and until when.
  *
- * Comes from: deliver.c (others go first, or its type cannot run), handle.c (somebody has the row), failure.c (an attempt has
- * failed), recount.c and residents.c (what the table says).
- * Goes to: shard.held (held.c), and the list of entities that are due, from which stash.c takes them.
+ * Comes from: deliver.c (others go first, or its type cannot run), handle.c (another transaction has the row),
+ * failure.c (an attempt has failed), recount.c and residents.c (what the table says). Goes to: shard.held (held.c), and
+ * the list of entities that are due, from which stash.c takes them.
  *
  * What changes the field wait of an entity is here. Two others touch it: turn_entity.c at the begin and end of a turn, and
  * order.c, which counts what it puts into the place of its number. If the process dies right here, the turn did not happen: the
@@ -21,7 +21,7 @@
 
 #include "base/compat.h"
 
-/* How long an entity rests whose row somebody holds. */
+/* How long an entity rests whose row another transaction holds. */
 #define CONTENDED_PAUSE (100 * INT64CONST(1000))
 
 void
@@ -117,7 +117,7 @@ shard_queue_retry_is_due(void)
 	return false;
 }
 
-/* A clock that was set back must not hold a message for ever (D16). */
+/* A clock that was set back holds a message for max_retry_backoff at most (D16). */
 static ShardWait
 wait_of(const ShardLocalType *local, const ShardHeldCount *held)
 {
@@ -129,7 +129,10 @@ wait_of(const ShardLocalType *local, const ShardHeldCount *held)
 					   .not_before = Min(held->next_at, latest)};
 }
 
-/* What came before this process knew of it waits from now on; else the oldest that is left counts. */
+/*
+ * Messages that came before this process knew of them count as waiting from now on; else since when the oldest of the
+ * rest waits.
+ */
 static void
 set_queue(ShardEntity *entity, const ShardHeldCount *held)
 {

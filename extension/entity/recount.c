@@ -5,11 +5,11 @@
  * Comes from: turn.c, at the end of each turn; process/region_turn.c, when there is nothing else to do.
  * Goes to: queue.c, which takes over what the table says.
  *
- * A worker knows without looking how many messages of an entity are held, and the lowest number of those
- * that wait for one; whom it believes to have none it never looks at. So a mistake in memory makes entities
- * stand still for ever, or gives messages up. Therefore two counts that are kept apart are compared at the
- * end of each turn that touched an entity; what is given up is counted in the table first; and now and then
- * an idle worker compares all of it, a piece in each turn. What differs is said, loudly, and the table is right.
+ * A worker knows without looking how many messages of an entity are held, and the lowest number of those that wait for
+ * one; it never looks at entities that it believes to have none. So a mistake in memory makes entities stand still
+ * without end, or gives messages up. Therefore two counts that are kept apart are compared at the end of each turn that
+ * touched an entity; what is given up is counted in the table first; and now and then an idle worker compares all of
+ * it, a piece in each turn. A difference is logged as a warning, and the table is right.
  *
  * Reading is all that is done. If the process dies right here, its successor reads the table.
  */
@@ -29,7 +29,7 @@ ordered_of(const ShardEntity *entity)
 	return entity->ordering == NULL ? 0 : entity->ordering->now.queue.waiting;
 }
 
-/* Does memory say the same? */
+/* Whether memory has the same counts. */
 static bool
 agrees(const ShardEntity *entity, const ShardHeldCount *held)
 {
@@ -114,7 +114,7 @@ static struct
 	ShardCacheWalk walk;
 } recount;
 
-/* One of which something is held. */
+/* Compares the counts of an entity of which something is held. */
 static void
 compare(int32 type_id, int shard, const char *id, int id_len, const ShardHeldCount *held, void *arg)
 {
@@ -126,7 +126,7 @@ compare(int32 type_id, int shard, const char *id, int id_len, const ShardHeldCou
 		return;
 	local = shard_turn_ready_type(type_id);
 	if (local == NULL || shard >= local->type->number_of_shards)
-		return; /* it was dropped: what is held of it is given up */
+		return; /* the type was dropped: its held messages are given up */
 	entity = shard_cache_get(local, shard, id, id_len, true);
 	entity->recounted = recount.number;
 	if (agrees(entity, held))
@@ -135,7 +135,7 @@ compare(int32 type_id, int shard, const char *id, int id_len, const ShardHeldCou
 	correct(entity, held);
 }
 
-/* One of which memory alone may believe that something is held. */
+/* Collects an entity of which memory alone may believe that something is held. */
 static void
 collect_doubtful(ShardEntity *entity, void *arg)
 {
@@ -154,7 +154,7 @@ recount_memory(void)
 	ListCell *cell;
 	bool more = shard_cache_some(&recount.walk, PLACES_AT_ONCE, collect_doubtful, &doubts);
 
-	/* a type may have been dropped just now, with what was held of it */
+	/* a type may have been dropped just now, with its held messages */
 	if (doubts != NIL)
 		shard_registry_reload();
 	foreach (cell, doubts)

@@ -125,7 +125,7 @@ report_type(ShardLocalType *local, StringInfo out)
 		report_entity(dlist_container(ShardEntity, lru, iter.cur), out);
 }
 
-/* A type whose entities are asked for. */
+/* A type about whose entities a report is asked for. */
 void
 shard_report_put_type(StringInfo payload, int32 type_id)
 {

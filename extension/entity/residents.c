@@ -5,10 +5,9 @@
  * Comes from: routing, when a shard becomes active here or is not here any more; process/region.c at the start of a worker.
  * Goes to: queue.c and turn_entity.c, for each entity of which something waits.
  *
- * In memory an entity is known to have messages in the stash as long as its shard is here. When the
- * shard has been sealed all of it is forgotten; when it becomes active, after an import or since it stays
- * after all, its stash is looked at anew. While it is clearing, what comes joins the stash, and nothing of
- * it runs.
+ * In memory an entity is known to have messages in the stash as long as its shard is here. When the shard has been
+ * sealed all of it is forgotten; when it becomes active, after an import or since it stays after all, its stash is read
+ * again. While it is clearing, what comes joins the stash, and nothing of it runs.
  */
 #include "postgres.h"
 
@@ -20,7 +19,7 @@
 
 #include "base/compat.h"
 
-/* This worker's. */
+/* The lanes of this worker. */
 static ShardLanes own_lanes;
 
 /* Loading the stash at start. */
@@ -47,7 +46,7 @@ type_of_held(StashLoad *load, int32 type_id)
 	return local;
 }
 
-/* At start: one of which something is held. */
+/* At start: loads an entity of which something is held. */
 static void
 load_entity(int32 type_id, int shard, const char *id, int id_len, const ShardHeldCount *held,
 			void *arg)
@@ -135,7 +134,7 @@ forget_held(ShardLocalType *local, int shard)
 	}
 }
 
-/* The same of a type whose shards are this worker's in part, and in part on their way. */
+/* The same for a type whose shards belong in part to this worker, and in part are on their way. */
 static void
 load_again(int32 type_id, int shard, const char *id, int id_len, const ShardHeldCount *held,
 		   void *arg)
@@ -166,7 +165,10 @@ shard_residents_note_reread(ShardLocalType *local, void *arg)
 	local->reread = false;
 }
 
-/* In a turn: what came here of a type that is being dropped is given up like all that is held of it. */
+/*
+ * In a turn: messages of a type that is being dropped that came with a shard are given up like all that is held of the
+ * type.
+ */
 static void
 bury_arrived(int32 type_id)
 {

@@ -18,7 +18,7 @@
 #define FIRST_ROWS 4
 #define MOST_ROWS 256
 
-/* Of one entity the stash is handled so far at once, if there are others. */
+/* The most stash rows of one entity that are handled in a row while others are due. */
 #define STASH_ROWS 1000
 
 /* Runs a message of the stash as the entity's type wants it. */
@@ -38,7 +38,7 @@ typedef struct StashPiece
 	List *rows;
 	int64 upto; /* seq of the last one that is not in the stash any more */
 	bool last;	/* nothing comes behind it */
-	bool ended; /* something of it stays, or what it made ready */
+	bool ended; /* messages of the entity stay, or such that it made ready */
 } StashPiece;
 
 static void
@@ -110,7 +110,7 @@ run_stash(ShardEntity *entity)
 	MemoryContextDelete(piece.context);
 }
 
-/* Handles what is due of one entity. */
+/* Handles the due messages of one entity. */
 static void
 run_due(ShardEntity *entity)
 {
@@ -185,7 +185,7 @@ shard_stash_run_due(void)
 		run_due(entity);
 	}
 
-	/* those that had their turn come last in the next one */
+	/* entities that were handled come last in the next turn */
 	while (next != NULL && dlist_head_node(&shard_turn.due) != next)
 		dlist_push_tail(&shard_turn.due, dlist_pop_head_node(&shard_turn.due));
 	shard_turn.stash_left |= shard_turn_is_over();

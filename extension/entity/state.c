@@ -5,13 +5,11 @@
  * Comes from: turn_entity.c, which asks whether a copy is true, and has the new state written.
  * Goes to: state_door.c, through which a row is written.
  *
- * The copy in memory is never trusted by itself. At the first message of a
- * turn and again before the write the row is fetched under its remembered TID
- * and must be visible in the turn's snapshot, have the remembered xmin and the
- * same key. Line pointers and pages are recycled, so a TID alone may lead to
- * another entity's row or to none; with the three tests, an UPDATE or DELETE by
- * somebody else is always noticed and never overwritten. While the turn's
- * snapshot is registered, the row that passed the tests cannot be pruned away.
+ * The copy in memory is never trusted by itself. At the first message of a turn and again before the write the row is
+ * fetched under its remembered TID and must be visible in the turn's snapshot, have the remembered xmin and the same
+ * key. Line pointers and pages are recycled, so a TID alone may lead to another entity's row or to none; with the three
+ * tests, an UPDATE or DELETE by another transaction is always noticed and never overwritten. While the turn's snapshot
+ * is registered, the row that passed the tests cannot be pruned away.
  *
  * A row that another transaction has locked is not waited for: the entity is
  * contended and its messages go to the stash.
@@ -169,8 +167,8 @@ fetch_by_key(ShardStateTable *table, ShardEntity *entity)
 }
 
 /*
- * Whether somebody has inserted a row for an entity that has none, or is about
- * to: our insert would wait for him.
+ * Whether another transaction has inserted a row for an entity that has none, or is about to: the worker's insert would
+ * wait for it.
  */
 static bool
 is_taken(ShardStateTable *table, ShardEntity *entity, int *blocked_by)
@@ -238,7 +236,7 @@ is_at_most_locked(ShardStateTable *table, LockTupleMode mode)
 		   TransactionIdIsCurrentTransactionId(xmax) || !TransactionIdIsInProgress(xmax);
 }
 
-/* How its next state locks the row: who deletes it waits for foreign keys, too. */
+/* How writing the next state locks the row: a deletion waits for foreign keys, too. */
 static LockTupleMode
 mode_of_write(const ShardCopy *copy)
 {
@@ -246,8 +244,8 @@ mode_of_write(const ShardCopy *copy)
 }
 
 /*
- * Whether nobody else holds the row in the slot such that a lock in this mode would wait. A lock of somebody
- * else is met without waiting for it.
+ * Whether the row in the slot could be locked in this mode without waiting. Locks of other transactions are found
+ * without waiting for them.
  */
 static bool
 is_free(ShardStateTable *table, ShardCopy *copy, LockTupleMode mode, int *blocked_by)
@@ -308,7 +306,7 @@ shard_state_is_overtaken(ShardStateTable *table, ShardEntity *entity, ShardCopy 
 		   !is_free(table, copy, mode_of_write(copy), &blocked_by);
 }
 
-/* Fills the slot "next": the old row's columns, with ours replaced. */
+/* Fills the slot "next": the old row's columns, with those that the extension writes replaced. */
 static void
 form_next(ShardStateTable *table, ShardEntity *entity)
 {
@@ -451,7 +449,7 @@ prune_page(ShardStateTable *table, ShardEntity *entity)
 {
 	Buffer buffer = ((BufferHeapTupleTableSlot *) table->row)->buffer;
 
-	/* what is pinned by a slot, too, is left alone: its tuple would be moved */
+	/* a page that a slot has pinned, too, is not pruned: the slot's tuple would be moved */
 	IncrBufferRefCount(buffer);
 	ExecClearTuple(table->row);
 	heap_page_prune_opt(table->rel, buffer);

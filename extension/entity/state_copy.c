@@ -38,7 +38,7 @@
 
 #include "base/compat.h"
 
-/* Rows are counted for so long when nothing depends on it; the clock is looked at after so many. */
+/* Rows are counted for this time when nothing depends on the number; the clock is looked at after COUNT_LOOK rows. */
 #define COUNT_PATIENCE_MS 5000
 #define COUNT_LOOK 4096
 
@@ -232,8 +232,8 @@ prepare_output(ShardStateCopy *copy)
 }
 
 /*
- * Who has a row locked in order to change it, as SELECT ... FOR UPDATE does: as good as changed, for its holder rightly
- * believes that it stays as it is. Locks that many can share say nothing of the kind.
+ * The transaction that has a row locked in order to change it, as SELECT ... FOR UPDATE does. Such a row counts as
+ * changed, for the holder relies on it to stay as it is. Locks that many can share are no sign of a change.
  */
 static TransactionId
 locker_of(SysScanDesc scan)

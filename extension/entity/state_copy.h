@@ -23,42 +23,41 @@ typedef struct ShardStateCopy
 {
 	const ShardType *type;
 	ShardStateTable table;
-	int32 self; /* this node, and the other one, for errors */
+	int32 self; /* this node; and below the other node, for errors */
 	int32 node;
 	int n_fields;
 	ShardStateField *fields; /* as the old home's table has them */
 	MemoryContext row;
-	bool as_replica; /* new home: the table's triggers are those of a replica */
+	bool as_replica; /* new home: the triggers that fire are those of a replica */
 } ShardStateCopy;
 
 /*
- * Opens the table; waits for who has it locked. Error if there is a problem with it. Memory: the current
- * context's. Ended by close; after an abort there is nothing left to end.
+ * Opens the table; waits for transactions that have it locked. Error if there is a problem with it. Memory: the current
+ * context's. Closed by shard_state_copy_close; an abort closes it as well.
  */
 extern void shard_state_copy_open(ShardStateCopy *copy, const ShardType *type);
 extern void shard_state_copy_close(ShardStateCopy *copy);
 
 /*
  * Old home: the table's columns; how many rows a shard has. writer: NULL, or set to a transaction that at the moment
- * changes one of them by SQL, or has it locked to change it, if there is one. Without it a very large shard is not counted to
- * its end: the number says that there are so many at least.
+ * changes one of them by SQL, or has it locked to change it, if there is one. Without it a very large shard is not
+ * counted to its end: the number is then a lower bound.
  */
 extern void shard_state_copy_put_columns(ShardStateCopy *copy, StringInfo out);
 extern int64 shard_state_copy_count(ShardStateCopy *copy, int32 shard, TransactionId *writer);
 
 /*
- * Old home: appends rows behind the one of that entity (NULL: from the first one), until there are
- * max_bytes or no more; returns how many. entity then is that of the last one, *all: it was the last
- * one of the shard.
+ * Old home: appends rows behind the one of that entity (NULL: from the first one), until there are max_bytes, or no
+ * rows are left; returns how many. entity: set to that of the last row; *all: that was the last row of the shard.
  */
 extern int
 shard_state_copy_put_rows(ShardStateCopy *copy, int32 shard, const char *after, int after_len,
 						  int max_bytes, StringInfo out, StringInfo entity, bool *all);
 
-/* New home, node self: errors unless rows of those columns, of node's table, can be stored here. */
+/* New home, node self: raises an error unless rows of those columns, of the table at node, can be stored here. */
 extern void
 shard_state_copy_match(ShardStateCopy *copy, ShardReader *columns, int32 node, int32 self);
 
-/* New home: stores rows, whose fields the reader has, all of them. */
+/* New home: stores count rows, whose fields the reader has. */
 extern void
 shard_state_copy_insert(ShardStateCopy *copy, int32 shard, ShardReader *rows, int count);

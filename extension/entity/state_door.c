@@ -3,11 +3,11 @@
  *		The one door through which the server's executor and planner come to a state table.
  *
  * A state table is its owner's: indexes on expressions, predicates, statistics, triggers, constraints, defaults,
- * generated columns, rules, policies, children are code of his, and some of it runs as soon as a statement is planned.
- * So it is written here only, and each function refuses to work but as the owner in a security-restricted operation,
- * whoever forgot to begin that. Whatever else is done to a state table, also for a superuser, reads and deletes rows as
- * the table access method has them, which runs nobody's code. test/lint.pl sees to it that no other file plans or
- * executes anything on a table of users.
+ * generated columns, rules, policies, children are the owner's code, and some of it runs as soon as a statement is
+ * planned. So such tables are written here only, and each function works only as the owner in a security-restricted
+ * operation, and refuses a caller that forgot to begin that. Whatever else is done to a state table, also for a
+ * superuser, reads and deletes rows as the table access method has them, which runs no user code. test/lint.pl sees to
+ * it that no other file plans or executes anything on a table of users.
  *
  * If the process dies right here: nothing was kept that the transaction does not take along.
  */
@@ -35,7 +35,7 @@
 
 #include "base/compat.h"
 
-/* Code of the table's owner is about to run, as it was a moment ago: he may have given the table away since. */
+/* Code of the table's owner, as of a moment ago, is about to run: the owner may have given the table away since. */
 static inline void
 check_user(const ShardStateTable *table)
 {
@@ -77,7 +77,7 @@ shard_state_door_end_write(ShardStateTable *table)
 	table->estate = NULL;
 }
 
-/* Whether a column is written by us. */
+/* Whether the extension writes a column. */
 static bool
 is_ours(const ShardStateTable *table, AttrNumber number)
 {
@@ -199,7 +199,7 @@ shard_state_door_count(Oid table)
 	return count;
 }
 
-/* Is there a primary key by shards? */
+/* Whether there is a primary key by shards. */
 static bool
 has_shard_key(Relation rel, AttrNumber column)
 {
@@ -257,7 +257,7 @@ read_shards(Relation rel, int32 after, int32 upto, bool soon, int32 *shards, int
 	return *count > 0 ? SHARD_DOOR_FILLED : SHARD_DOOR_EMPTY;
 }
 
-/* The same of a table that is locked. */
+/* The same for a table that is locked already. */
 static ShardDoorRows
 lock_and_read(Relation rel, int32 after, int32 upto, bool soon, int32 *shards, int limit,
 			  int *count)

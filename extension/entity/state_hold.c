@@ -2,10 +2,10 @@
  * entity/state_hold.c
  *		What a state is made of, held for a turn: the state table and the composite types.
  *
- * A value in memory can be read only with the definition that it was made under. So a turn locks all of it before
- * it looks at the first value, and nobody can alter it until the turn has committed; and it compares with what the
- * turn before found: if anything differs, copies from then must not be used. What is held is open, too, so that
- * the server refuses to have it altered by the turn itself, by a handler, as it does for any table in use.
+ * A value in memory can be read only with the definition that it was made under. So a turn locks all of it before it
+ * looks at the first value, and no other transaction can alter it until the turn has committed; and it compares with
+ * what the turn before found: if anything differs, copies from then must not be used. What is held is open, too, so
+ * that the server refuses to have it altered by the turn itself, by a handler, as it does for any table in use.
  *
  * Other types need no lock. Values of domains, enums, ranges and arrays are read the same way whatever is done to
  * the type; a new constraint of a domain is checked under a lock on the state table, and a type goes with its column.
@@ -38,7 +38,7 @@ typedef struct ShardStatePart
 	Relation rel; /* NULL: not held, or gone */
 } ShardStatePart;
 
-/* Locks and opens it, if nobody else has it locked or waits for that. */
+/* Locks and opens the part, unless another transaction has it locked or waits for such a lock. */
 static bool
 take(ShardStatePart *part)
 {
@@ -56,7 +56,10 @@ is_same(const ShardStatePart *part)
 								 equalTupleDescs(part->desc, RelationGetDescr(part->rel)));
 }
 
-/* A relation joins the parts. False: somebody has it locked. *part: NULL if it was there, or is gone. */
+/*
+ * A relation joins the parts. False: another transaction has it locked. *part: NULL if the relation was there already,
+ * or is gone.
+ */
 static bool
 add_relation(ShardStateParts *parts, Oid relid, LOCKMODE mode, ShardStatePart **part)
 {
@@ -83,7 +86,7 @@ add_relation(ShardStateParts *parts, Oid relid, LOCKMODE mode, ShardStatePart **
 	return true;
 }
 
-/* All that is in a type joins them. False: somebody has some of it locked. */
+/* All that is in a type joins the parts. False: another transaction has some of it locked. */
 static bool
 add_type(ShardStateParts *parts, Oid type)
 {
@@ -139,7 +142,7 @@ shard_state_release_forget(ShardStateParts *parts)
 	parts->held = false;
 }
 
-/* The descriptors are nobody's any more. */
+/* Forgets the descriptors, which are not in use any more. */
 static void
 forget_descs(ShardStateParts *parts)
 {
@@ -270,7 +273,7 @@ shard_state_locked_type(const ShardType *type)
 	return parts.busy;
 }
 
-/* ---- who has it locked ------------------------------------------------------------------------ */
+/* ---- which process has it locked ------------------------------------------------------------------------ */
 
 /*
  * The process that has one of those locks on a relation, or waits for it; 0 if there is none.
@@ -311,13 +314,13 @@ shard_state_table_locker(const ShardType *type)
 /* ---- is a result what its type says ----------------------------------------------------------- */
 
 /*
- * The turn holds the type, so what is made in it is made by that definition. But functions keep plans, and plans keep values:
- * one from before an ALTER TYPE would say that it is of the type, and be laid out otherwise. Whoever took it apart would read
- * where it says, up to pointers out of its bytes. So before that it is walked through by the definition that is held: each
- * attribute must lie in the value, and hold no pointer.
+ * The turn holds the type, so values made in the turn are made by that definition. But functions keep plans, and plans
+ * keep values: a value from before an ALTER TYPE has the type's OID and another layout. Code that took such a value
+ * apart would read wherever it says, up to pointers out of its bytes. So before its use each value is walked through by
+ * the definition that is held: each attribute must lie in the value, and hold no pointer.
  */
 
-/* The bytes of a variable-length attribute that begins here, of which so many are there at most; 0: it does not fit. */
+/* The bytes of a variable-length attribute that begins here, with left bytes there at most; 0: it does not fit. */
 static Size
 varlena_size(const char *at, Size left)
 {

@@ -2,9 +2,9 @@
  * entity/state_orphan.c
  *		State tables without an entity type: a restored dump has them, and no types.
  *
- * They are in the schema of state tables, where nobody but superusers makes tables, and look like one. What is in them are
- * states all the same, and to whom they belong is known again when their type is started. Rows are looked for without SQL
- * (state_door.h), whoever asks.
+ * They are in the schema of state tables, where only superusers make tables, and look like state tables. What is in
+ * them are states all the same, and their owner is known again when their type is started. Rows are looked for without
+ * SQL (state_door.h), whatever role asks.
  */
 #include "postgres.h"
 
@@ -33,7 +33,7 @@ static const char *const query =
 	"  WHERE t.state_table::pg_catalog.oid OPERATOR(pg_catalog.=) c.oid)"
 	" ORDER BY c.relname LIMIT $1";
 
-/* Those that have rows, or may have; the first one alone. */
+/* The orphans that have rows, or may have; first: only the first of them. */
 static List *
 look(bool first)
 {

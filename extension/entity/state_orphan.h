@@ -9,12 +9,12 @@
 typedef struct ShardStateOrphan
 {
 	char *table; /* its name, as SQL has it */
-	bool busy;	 /* somebody has it locked: it may be empty */
+	bool busy;	 /* another transaction has it locked: it may be empty */
 } ShardStateOrphan;
 
 /*
- * The first one that has rows, or may have, in the order of names; NULL: there is none. Nobody is waited for. Connected to
- * SPI, in whose memory it is.
+ * The first orphan that has rows, or may have, in the order of names; NULL: there is none. Waits for no lock. The
+ * caller is connected to SPI, whose memory holds the result.
  */
 extern const ShardStateOrphan *shard_state_orphan(void);
 

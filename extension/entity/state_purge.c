@@ -2,11 +2,11 @@
  * entity/state_purge.c
  *		Rows of a shard leave this database: it lives elsewhere, or its state is lost.
  *
- * Between turns of a region worker (M23), or before a copy comes in their place (import_stage.c); never in a
- * turn, since a user may hold them for as long as he likes.
+ * Between turns of a region worker (M23), or before a copy comes in their place (import_stage.c); never in a turn,
+ * since a user may hold the rows for any time.
  *
- * If the process dies right here: what the transaction deleted is there again. Whoever deletes goes by
- * the shard's ownership row, which is deleted last.
+ * If the process dies right here: what the transaction deleted is there again. The deletion is steered by the shard's
+ * ownership row, which is deleted last.
  */
 #include "postgres.h"
 
@@ -57,7 +57,7 @@ open_table(ShardStatePurge *purge, Oid table)
 	return rel;
 }
 
-/* Is the primary key still the one by which a shard's rows are found in order? */
+/* Whether the primary key still is the one by which a shard's rows are found in order. */
 static bool
 key_fits(Relation rel, AttrNumber shard_column, AttrNumber entity_column)
 {
@@ -122,7 +122,7 @@ remember(ShardStatePurge *purge, const PurgeScan *scan, HeapTuple tuple)
 	memcpy(purge->after, VARDATA_ANY(id), purge->after_len);
 }
 
-/* Deletes a row, unless somebody holds it, or has just changed it. */
+/* Deletes a row, unless another transaction holds it, or has just changed it. */
 static bool
 delete_row(Relation rel, HeapTuple tuple)
 {
@@ -133,8 +133,8 @@ delete_row(Relation rel, HeapTuple tuple)
 }
 
 /*
- * Deletes what the scan finds. Returns whether that was all. A row that somebody holds counts, too, where the next
- * call can go on behind it: trying costs no less than deleting.
+ * Deletes what the scan finds. Returns whether that was all. A row that another transaction holds counts, too, where
+ * the next call can go on behind it: trying costs no less than deleting.
  */
 static bool
 purge_rows(ShardStatePurge *purge, const PurgeScan *scan, int64 limit)
@@ -167,7 +167,7 @@ purge_rows(ShardStatePurge *purge, const PurgeScan *scan, int64 limit)
 	return true;
 }
 
-/* All rows have been met: those that are held, and what was left behind, are looked for from the first row on. */
+/* All rows have been met: rows that were held, and rows that were left behind, are looked for from the first row on. */
 static void
 end_round(ShardStatePurge *purge)
 {

@@ -4,7 +4,7 @@
  */
 #pragma once
 
-/* How far a purge is; all zero at first. */
+/* How far a purge has come; all zero at first. */
 typedef struct ShardStatePurge
 {
 	char *
@@ -12,21 +12,23 @@ typedef struct ShardStatePurge
 	int after_len;
 	MemoryContext memory; /* NULL: after is not kept */
 	bool left;			  /* after the last call there are more rows, */
-	bool busy;			  /* of which other transactions hold some: all have been tried */
-	bool held;			  /* some, so far */
+	bool busy;			  /* of which other transactions hold some, and all have been tried */
+	bool held;			  /* other transactions held some rows, so far */
 	TransactionId
 		since;	   /* the shard was closed by then; invalid: does not matter. In the last call, */
-	int64 changed; /* rows that somebody had changed since, by SQL */
+	int64 changed; /* rows that users had changed since, by SQL */
 } ShardStatePurge;
 
 /*
- * Deletes rows of a shard from a state table, at most limit, as TRUNCATE would if it could empty a part of
- * a table: no trigger fires, no foreign key is looked at, since nothing happened to an entity. So it runs
- * no user's code, and none can keep rows from going. Rows that another transaction holds stay and are passed,
- * nobody is waited for. A table that is not there, or has no column shard, has none. Needs a snapshot.
+ * Deletes rows of a shard from a state table, at most limit, as TRUNCATE would if it could empty a part of a table: no
+ * trigger fires, no foreign key is looked at, since nothing happened to an entity. So it runs no user's code, and none
+ * can keep rows from going. Rows that another transaction holds stay and are passed over, without waiting. A table that
+ * is not there, or has no column shard, has none. Needs a snapshot.
  */
 extern void shard_state_purge(ShardStatePurge *purge, Oid table, int32 shard, int64 limit);
 
-/* Who changed a state by SQL when the shard had been closed here has changed nothing: warns, after a call. */
+/*
+ * After a call: warns of rows that users changed by SQL after the shard had been closed here; those changes are lost.
+ */
 extern void
 shard_state_purge_report(const ShardStatePurge *purge, const char *type_name, int32 shard);

@@ -6,9 +6,9 @@
  * an enum by its labels, a domain by what it is made of, an array by its elements. A text that is too long
  * is cut, and ends with a hash of the whole.
  *
- * Relations of composites are their owners', who may have them locked for as long as they like: whoever works for all asks
- * for those locks and waits for none. Composites that are twice in one another make a text that doubles with each, so there
- * is an end to it.
+ * Relations of composites are their owners', who may have them locked for any time: a process that works for all owners
+ * tries those locks and waits for none. Composites that are twice in one another make a text that doubles with each, so
+ * there is an end to it.
  */
 #include "postgres.h"
 
@@ -35,7 +35,7 @@
 
 #define LONGEST 4000
 
-/* Nothing is described that has more than that: some thousand attributes. */
+/* The most bytes of a description: some thousand attributes. */
 #define LARGEST (128 * 1024)
 
 /* Relations of the composites that were described; beyond, any change counts. */
@@ -126,7 +126,7 @@ check_size(const Description *out)
 }
 
 /*
- * False: somebody has it locked.
+ * False: another transaction has it locked.
  */
 static bool
 lock(Description *out, Oid type)

@@ -2,9 +2,8 @@
  * entity/state_table.c
  *		State tables: opening them, what may be wrong with one, what is its own.
  *
- * The table belongs to the type's owner, who may alter it as he likes. What he
- * must not take away is looked for here: a type whose table does not fit is
- * suspended, as one whose handler does not, and the others go on.
+ * The table belongs to the type's owner, who may alter it in any way. What a state table must keep is checked here: a
+ * type whose table does not fit is suspended, as one whose handler does not, and the others go on.
  */
 #include "postgres.h"
 
@@ -146,7 +145,7 @@ map_columns(ShardStateTable *table, const ShardType *type, Problem *problem)
 	check_collation(table, problem);
 }
 
-/* Opens what is locked already; without one, the problem says so. */
+/* Opens the table, which is locked already; if there is none, the problem says so. */
 static void
 open_locked(ShardStateTable *table, const ShardType *type, Problem *problem)
 {
@@ -166,8 +165,8 @@ open_locked(ShardStateTable *table, const ShardType *type, Problem *problem)
 }
 
 /*
- * Locks the table to look at it. A turn that has it locked need not: it would fail behind who waits for the turn to alter
- * the table, and a message would be blamed for what is wrong with the table.
+ * Locks the table to look at it. A turn that has it locked already takes no other lock: it would fail behind a session
+ * that waits for the turn in order to alter the table, and a message would be blamed for what is wrong with the table.
  */
 static bool
 lock_to_look(const ShardType *type)
@@ -185,7 +184,7 @@ shard_state_problem(const ShardType *type, int *sqlstate)
 	ShardStateTable table = {0};
 	Problem problem = {0};
 
-	/* somebody who has it locked now may be about to mend it */
+	/* a session that has it locked now may be about to mend it */
 	if (!lock_to_look(type))
 		return NULL;
 	open_locked(&table, type, &problem);

@@ -2,13 +2,13 @@
  * entity/turn.c
  *		A turn of this worker: its begin, what is written at its end, and what its commit or abort makes of memory.
  *
- * Comes from: process/region_turn.c, whose transaction it is. Between shard_turn_begin() and shard_turn_finish() it has messages
- * delivered: what is due of stashes (stash.c), rows of the log (deliver.c), asks (deliver_ask.c).
- * Goes to: turn_entity.c, which writes the state of each entity in the turn, and later keeps or undoes what it became.
+ * Comes from: process/region_turn.c, whose transaction it is. Between shard_turn_begin() and shard_turn_finish() it has
+ * messages delivered: what is due of stashes (stash.c), rows of the log (deliver.c), asks (deliver_ask.c). Goes to:
+ * turn_entity.c, which writes the state of each entity in the turn, and later keeps or undoes what it became.
  *
- * In memory an entity has what was true after the last commit (saved) and what is true in this turn (now); an abort just drops
- * the latter. Replies are kept until after the commit. If the process dies right here, nothing of the turn was committed and
- * nobody has been told.
+ * In memory an entity has what was true after the last commit (saved) and what is true in this turn (now); an abort
+ * just drops the latter. Replies are kept until after the commit. If the process dies right here, nothing of the turn
+ * was committed, and no reply has left.
  */
 #include "postgres.h"
 
@@ -38,7 +38,10 @@ uncount_entity(ShardEntity *entity, void *arg)
 		shard_queue_count(entity->local, -entity->saved_wait.waiting);
 }
 
-/* A worker that ends takes its share off the counters; its successor counts anew. What it has not said it says now. */
+/*
+ * A worker that ends takes its share off the counters; its successor counts from zero. What the worker has not logged
+ * yet it logs now.
+ */
 static void
 at_exit(int code, Datum arg)
 {
@@ -62,7 +65,10 @@ shard_turn_init(ShardLanes lanes, const ShardPresence *presence)
 	shard_call_init();
 }
 
-/* Its type was dropped: whatever of it waited is gone from the tables, too, or will be buried. */
+/*
+ * The type was dropped: its entities leave memory. Messages that waited for them are gone from the tables, too, or will
+ * be buried.
+ */
 static void
 forget_entities(ShardLocalType *local)
 {
@@ -101,8 +107,8 @@ refresh_type(ShardLocalType *local, void *arg)
 }
 
 /*
- * A message may have joined the stash behind the back of who dropped its type. As one that was still in
- * the inbox it becomes a dead letter. If the process dies right here, the next one finds it at its start.
+ * A message may have joined the stash unseen by the session that dropped its type. It becomes a dead letter, as one
+ * that was still in the inbox does. If the process dies right here, the next one finds it at its start.
  */
 static void
 bury_type(ShardLocalType *local, void *arg)
@@ -113,7 +119,7 @@ bury_type(ShardLocalType *local, void *arg)
 	local->burying = true;
 }
 
-/* The turn that did it was committed; a type that was dropped meanwhile has its turn next. */
+/* The turn that gave the messages up was committed; a type that was dropped meanwhile follows in the next turn. */
 static void
 note_buried(ShardLocalType *local, void *arg)
 {
@@ -124,7 +130,7 @@ note_buried(ShardLocalType *local, void *arg)
 	shard_residents_tell_buried(local->type->type_id, local->given_up);
 }
 
-/* It was not: the next turn does it. */
+/* The turn was aborted, so the messages were not buried: the next turn buries them. */
 static void
 forget_burying(ShardLocalType *local, void *arg)
 {

@@ -2,9 +2,10 @@
  * entity/turn.h
  *		The way of messages to their entities, in a region worker: turns, deliveries, whole shards.
  *
- * A worker calls shard_turn_init(), and then for each turn, in a transaction of its own: shard_turn_begin(), deliveries of what is
- * due, of rows and of asks, shard_turn_finish(); it commits, and calls shard_turn_committed(), or shard_turn_aborted() instead.
- * Errors are raised, unless it is said otherwise; the region worker rolls the turn back then, and comes again.
+ * A worker calls shard_turn_init(), and then for each turn, in a transaction of its own: shard_turn_begin(), deliveries
+ * of what is due, of rows and of asks, shard_turn_finish(); it commits, and calls shard_turn_committed(), or
+ * shard_turn_aborted() instead. Errors are raised, unless it is said otherwise; the region worker rolls the turn back
+ * then, and comes again.
  */
 #pragma once
 
@@ -18,30 +19,33 @@
 /* ---- what the worker gives -------------------------------------------------------------------- */
 
 /*
- * Which shards are at this worker: routing knows that and says it to who handles messages. Routing is above this room; a
- * worker gives its answers at the start, and no other process has any.
+ * Which shards are at this worker: routing knows that and tells the code that handles messages. Routing is above this
+ * room; a worker gives its answers at the start, and no other process has any.
  */
 typedef struct ShardPresence
 {
-	/* Is the shard active here? If it is not, nothing of its stash may run. In a turn. */
+	/* Whether the shard is active here. If it is not, nothing of its stash may run. In a turn. */
 	bool (*is_active)(int32 type_id, int32 shard);
 
-	/* Is the shard here, but about to leave or to come? Then nothing of its stash is in memory. */
+	/* Whether the shard is here, but about to leave or to come. Then nothing of its stash is in memory. */
 	bool (*is_moving)(int32 type_id, int32 shard);
 
-	/* Is what is held of the shard in memory? It is if the shard is active here, stops, or is clearing. */
+	/* Whether memory has what is held of the shard. It does if the shard is active here, stops, or is clearing. */
 	bool (*is_here)(int32 type_id, int32 shard);
 } ShardPresence;
 
-/* Start of a worker, with these lanes: memory, timer, what a worker before it got stuck in. presence: kept by reference. */
+/*
+ * At the start of a worker with these lanes: makes its memory and timer, and reads in which messages former workers got
+ * stuck. presence: kept by reference.
+ */
 extern void shard_turn_init(ShardLanes lanes, const ShardPresence *presence);
 
 /* ---- a turn (turn.c) -------------------------------------------------------------------------- */
 
 /*
- * A turn. careful: each message runs in a subtransaction and what becomes of a
- * failed one is decided at once; otherwise the first failure raises. Returns
- * whether it is careful: it is so, too, if a message is due that failed before.
+ * Begins a turn. careful: each message runs in a subtransaction and what becomes of a failed one is decided at once;
+ * otherwise the first failure raises. Returns whether the turn is careful: it is, too, if a message is due that failed
+ * before.
  */
 extern bool shard_turn_begin(bool careful);
 
@@ -49,27 +53,30 @@ extern bool shard_turn_begin(bool careful);
 extern void shard_turn_finish(void);
 
 /*
- * After commit: copies are kept, replies sent. lsn: of the newest commit that they
- * may tell of, this turn's or one before it.
+ * After commit: keeps the copies, sends the replies. lsn: of the newest commit that replies may depend on, this turn's
+ * or an earlier one.
  */
 extern void shard_turn_committed(XLogRecPtr lsn);
 
 /* After an abort: everything is as after the last commit. */
 extern void shard_turn_aborted(void);
 
-/* Which entity the turn is at, none ("") if many of a type: of one that failed, before shard_turn_aborted. False: no type, either. */
+/*
+ * The entity that the turn is at, or at which it failed; "": several of a type. False: at no type. After a failure,
+ * before shard_turn_aborted.
+ */
 extern bool shard_turn_at(int32 *type_id, const char **entity, int *entity_len);
 
-/* The turn failed because a state row was changed outside: nobody is to blame. */
+/* Whether the turn failed because a state row was changed outside, which is no message's fault. */
 extern bool shard_turn_was_overtaken(void);
 
-/* An error that ended the turn becomes one about a time-out if it was that. */
+/* Turns the error that ended the turn into one about a time-out, if a time-out was its cause. */
 extern void shard_turn_explain(ErrorData *error);
 
 /* Everything that could be read at that time was looked at, by turns that have committed. */
 extern void shard_turn_has_read(TimestampTz until);
 
-/* The worker is about to sleep: no ticks of the handlers' timer; what the log has not said yet in its minute. */
+/* The worker is about to sleep: stops the handlers' timer, and logs lines that were kept back. */
 extern void shard_turn_sleep(void);
 
 /* Counters of this worker. */
@@ -80,8 +87,8 @@ extern uint64 shard_turn_recounts(void);
 /* ---- how much of what it may take (turn_limit.c) ---------------------------------------------- */
 
 /*
- * Where the messages of a turn come from, in the order in which they are taken. Each has its share of the
- * turn's time, and one message at least: none keeps another one waiting for good.
+ * Where the messages of a turn come from, in the order in which they are taken. Each has its share of the turn's time,
+ * and one message at least: no source keeps another one waiting without end.
  */
 typedef enum ShardSource
 {
@@ -92,28 +99,28 @@ typedef enum ShardSource
 	SHARD_SOURCES
 } ShardSource;
 
-/* What follows comes from there. */
+/* The messages that follow come from this source. */
 extern void shard_turn_begin_source(ShardSource source);
 
-/* Messages that the turn may handle. exactly: it goes that far, however long that takes. */
+/* Messages that the turn may handle. exactly: the turn goes that far, however long that takes. */
 extern void shard_turn_set_limit(int limit, bool exactly);
 
 /*
- * The turn ends with the first message, or ask, whose code runs, whatever it comes from; or with one that is given up. So who
- * fails at its commit is known.
+ * The turn ends with the first message, or ask, whose code runs, from whichever source; or with one that is given up.
+ * So the message that makes the commit fail is known.
  */
 extern void shard_turn_set_single(bool single);
 
 /*
- * Whether no further message of the source may be begun in the turn: it has had its limit, or, but for the
- * source's first one, it is large or long enough.
+ * Whether no further message of the source may be begun in the turn: the source has had its limit, or the turn is large
+ * or long enough, which does not count against the source's first message.
  */
 extern bool shard_turn_is_over(void);
 
-/* The same of the time and memory alone, for the source's first message, too. */
+/* The same by time and memory alone, and for the source's first message, too. */
 extern bool shard_turn_is_late(void);
 
-/* Whether the turn holds as much as it may. */
+/* Whether the turn has as much in memory as it may. */
 extern bool shard_turn_is_large(void);
 
 /*
@@ -122,15 +129,15 @@ extern bool shard_turn_is_large(void);
  */
 extern void shard_turn_put_aside(bool aside);
 
-/* A row was passed that is not for an entity here: it counts for the turn's length. */
+/* Counts a row that was passed and is not for an entity here towards the turn's length. */
 extern void shard_turn_pass(void);
 
 /* Whether the turn has to be written down: a message was passed. */
 extern bool shard_turn_has_passed(void);
 
 /*
- * Messages begun in this turn; of a failed one, the last is to blame if it is blamed. Where that came from,
- * and how many had been begun before the first one from there.
+ * Messages begun in this turn; whether a failure is the fault of the last of them; the source of that message, and how
+ * many had been begun before the first one of that source.
  */
 extern int shard_turn_count(void);
 extern bool shard_turn_blames_last(void);
@@ -139,19 +146,22 @@ extern ShardSource shard_turn_source(int *before);
 /* ---- its commit (turn_commit.c) --------------------------------------------------------------- */
 
 /*
- * The commit of the turn (turn_commit.c): what handlers have begun at other servers is committed there first, under their
- * handler_timeout. Afterwards: of how many messages code ran.
+ * The commit of the turn (turn_commit.c): what handlers have begun at other servers is committed there first, under
+ * their handler_timeout. shard_turn_end_commit, afterwards, returns of how many messages code ran.
  */
 extern void shard_turn_begin_commit(void);
 extern int shard_turn_end_commit(void);
 
 /*
- * Before the abort of a turn that failed: of how many messages code ran, if it failed at its commit by what they did; else 0.
- * *overtaken becomes true if somebody cancelled that.
+ * Before the abort of a turn that failed: of how many messages code ran, if it failed at its commit by what they did;
+ * else 0. *overtaken becomes true if the commit was cancelled.
  */
 extern int shard_turn_failed_at_commit(const ErrorData *error, bool *overtaken);
 
-/* There was one: it is given up by the error when it is met next, without being run. Returns where it came from. */
+/*
+ * If code of one message alone ran: that message is given up with the error when it is met next, without being run.
+ * Returns its source.
+ */
 extern ShardSource shard_turn_blame(const ErrorData *error);
 
 /* ---- deliveries (deliver.c, stash.c, deliver_ask.c) ------------------------------------------- */
@@ -159,59 +169,63 @@ extern ShardSource shard_turn_blame(const ErrorData *error);
 /* Handles a row of the log: runs, stashes or buries it. */
 extern void shard_deliver_row(const ShardRow *row);
 
-/* Stashes a row of a shard that is clearing: it is taken in, and runs when the shard begins anew. */
+/* Stashes a row of a shard that is clearing: it is taken in, and runs when the shard begins again. */
 extern void shard_deliver_to_stash(const ShardRow *row);
 
 /* Whether the type of a row is known here, and has its shard. In a turn. */
 extern bool shard_deliver_knows(const ShardRow *row);
 
-/* Handles what is due in stashes or by its number: of one entity after the other, in this turn and the next ones. */
+/* Handles what is due in stashes or by its number: one entity after the other, in this turn and the next ones. */
 extern void shard_stash_run_due(void);
 
-/* Whether it left some of that for the next turn. */
+/* Whether the stash left some due messages for the next turn. */
 extern bool shard_stash_is_left(void);
 
-/* Whether any entity's stash is due; and when the next one will be, 0: none. */
+/* When the next stash of an entity is due; 0: none. */
 extern TimestampTz shard_stash_next_due(void);
 
 /* Whether an ask may run now, or has to wait for what is held of the entity and can run. */
 extern bool shard_deliver_can_ask(const ShardRequest *request);
 
-/* Why not: a sentence. */
+/* Why the ask may not run now, as a sentence. */
 extern const char *shard_deliver_why_not(const ShardRequest *request);
 
 /* Runs an ask, in a subtransaction. */
 extern void shard_deliver_ask(ShardRequest *request);
 
 /*
- * In a turn: so many messages whose type nobody has became dead letters, or were counted and no more; the log says so once it is
- * committed.
+ * In a turn: of messages whose type is not here, kept ones became dead letters, and counted ones were only counted; the
+ * server's log says so once the turn is committed.
  */
 extern void shard_turn_count_strays(int64 kept, int64 counted);
 
 /* ---- whole shards (residents.c) --------------------------------------------------------------- */
 
-/* The entities of these lanes with rows in the stash, or waiting for their number; in a transaction. */
+/*
+ * At start: loads the entities of these lanes that have rows in the stash, or messages that wait for their number. In a
+ * transaction.
+ */
 extern void shard_residents_load_all(ShardLanes lanes);
 
-/* A shard has become active in this turn: entities with rows in its stash are to be known. */
+/* A shard has become active in this turn: loads its entities that have rows in the stash. */
 extern void shard_residents_load(int32 type_id, int shard);
 
 /* Between turns: a shard is not here any more. Its entities leave memory. */
 extern void shard_residents_forget(int32 type_id, int shard);
 
-/* In a turn: what waits for a shard that begins anew here becomes dead letters. undone: its home here was. */
+/* In a turn: what waits for a shard that begins again here becomes dead letters. undone: its home here was undone. */
 extern void shard_residents_bury(int32 type_id, int shard, bool undone);
 
-/* A shard begins anew without its state: its entities have none, and nothing waits for them, in this turn. */
+/* A shard begins again without its state: from this turn on its entities have none, and nothing waits for them. */
 extern void shard_residents_discard(int32 type_id, int shard);
 
 /* ---- what memory counts (recount.c) ----------------------------------------------------------- */
 
 /*
  * In a turn of a worker of these lanes: compares a piece of what memory counts of shard.held with the table, which is
- * right (recount.c), and adds how many messages there were. False: it was the last one, and the next begins
- * anew. Another count turned out to be wrong: it is counted, and logged after commit.
+ * right (recount.c), and adds how many messages there were. False: it was the last piece, and the next call begins
+ * again at the first. The second function: another count turned out to be wrong; that is counted, and logged after
+ * commit.
  */
 extern bool shard_recount_some(ShardLanes lanes, int64 *messages);
 extern void shard_recount_differs(const char *message, const char *detail);
@@ -221,7 +235,7 @@ extern void shard_recount_differs(const char *message, const char *detail);
 extern int64 shard_cache_entities(void);
 extern int64 shard_cache_bytes(void);
 
-/* Between turns: removes what was idle for too long. Returns when to look again, 0: never. */
+/* Between turns: removes entities that were idle for too long. Returns when to look again, 0: never. */
 extern TimestampTz shard_cache_passivate(TimestampTz now);
 
 /* ---- what is in memory, for views (report.c) ------------------------------------------------- */

@@ -5,12 +5,12 @@
  * Comes from: handle.c, order.c and deliver_ask.c, which note whose code runs; process/region_turn.c around the commit.
  * Goes to: handle.c and order.c again, which give the noted message up when it is met next.
  *
- * Handlers leave nothing to run at commit in this database. But what they did through libraries may be decided there alone:
- * a foreign server commits, and checks its deferred constraints, right before we do. That is the handlers' work, so it is under
- * their handler_timeout, up to the point behind which nothing of the kind can follow. Should it fail, the turn has no index of
- * whom to blame; so turns become shorter until code of one message alone has run in it (region_plan.c). That one is noted
- * here, with the error, and given up or stashed when it is met next, as if its handler had failed, in a turn in which no
- * code of its owner runs.
+ * Handlers leave nothing to run at commit in this database. But what they did through libraries may be decided there
+ * alone: a foreign server commits, and checks its deferred constraints, right before we do. That is the handlers' work,
+ * so it is under their handler_timeout, up to the point behind which nothing of the kind can follow. Should it fail,
+ * the turn does not know which message is to blame; so turns become shorter until code of one message alone has run in
+ * it (region_plan.c). That one is noted here, with the error, and given up or stashed when it is met next, as if its
+ * handler had failed, in a turn in which no code of its owner runs.
  *
  * If the process dies right here, the note is gone: the message is run once more, and no attempt was counted.
  */
@@ -26,7 +26,7 @@
 
 #include "base/compat.h"
 
-/* Which message, or ask, it was. */
+/* The message, or ask, whose code ran. */
 typedef struct Ran
 {
 	int32 type_id;
@@ -46,14 +46,15 @@ typedef struct Ran
 static Ran last;
 static const ShardEntity *last_entity = NULL;
 
-/* Of those of the turn, the type with the longest handler_timeout. */
+/* The type with the longest handler_timeout of those whose code ran in the turn. */
 static const ShardType *patient = NULL;
 
 static bool committing = false;
 
 /*
- * Those that failed at commit, until what becomes of them is committed. What is due comes by turns, so there may be others that fail
- * before the first one is met again; each is noted, and no more than so many, of which one is then met.
+ * Messages that failed at commit, until what becomes of them is committed. Due messages come turn by turn, so others
+ * may fail before the first one is met again; each is noted, this many at most; then one of those that are noted is met
+ * next.
  */
 #define MOST_FAILED 1024
 
@@ -61,7 +62,7 @@ typedef struct Failed
 {
 	dlist_node node; /* in failed */
 	Ran ran;
-	uint64 generation; /* of the registry: who mends something may have it run once more */
+	uint64 generation; /* of the registry: after a mend the message may run once more */
 	ErrorData error;
 	MemoryContext context; /* its own */
 } Failed;
@@ -157,7 +158,7 @@ keep(MemoryContext context, const char *text)
 	return text == NULL ? NULL : MemoryContextStrdup(context, text);
 }
 
-/* What is kept of an error when its message is given up. */
+/* Copies the part of an error that is kept when its message is given up. */
 static void
 copy_error(MemoryContext context, ErrorData *to, const ErrorData *from)
 {
@@ -176,7 +177,7 @@ forget(Failed *one)
 	MemoryContextDelete(one->context);
 }
 
-/* Those that are out of date. */
+/* Forgets failed messages whose type or handler was changed since. */
 static void
 forget_old(void)
 {

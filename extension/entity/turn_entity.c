@@ -1,9 +1,10 @@
 /*
  * entity/turn_entity.c
- *		An entity in the turn: it joins, its copy is made true, its state is written, and it leaves the turn as committed or undone.
+ *		An entity in the turn: it joins, its copy is made true, its state is written, and it leaves the turn as
+ *		committed or undone.
  *
- * Comes from: whoever has something for it: deliver.c, deliver_ask.c, stash.c, residents.c, recount.c; and turn.c at the end.
- * Goes to: the cache (cache.c), and the state table (state.c).
+ * Comes from: all that have something for an entity: deliver.c, deliver_ask.c, stash.c, residents.c, recount.c; and
+ * turn.c at the end. Goes to: the cache (cache.c), and the state table (state.c).
  */
 #include "postgres.h"
 
@@ -21,7 +22,7 @@ shard_turn_ready_type(int32 type_id)
 {
 	ShardLocalType *local = shard_local_get(type_id);
 
-	/* what changes in mid-turn is looked at before the next one, with the registry read anew */
+	/* what changes in mid-turn is looked at before the next turn, with the registry read again */
 	if (local != NULL && local->looked_at == 0)
 	{
 		shard_execution_end_user_code();
@@ -101,8 +102,8 @@ shard_turn_entity(ShardLocalType *local, const ShardRow *row)
 }
 
 /*
- * All copies of a type's states are read anew: they cannot be read as its states are defined now. What was compiled
- * makes states as they were.
+ * Forgets all copies of a type's states, so that they are read again: they do not fit the present definition. Compiled
+ * code goes, too, since it makes states as they were.
  */
 static void
 forget_copies(ShardLocalType *local)
@@ -244,7 +245,7 @@ shard_turn_keep_entities(void)
 	}
 }
 
-/* Makes an entity what it was before the turn. */
+/* Restores an entity as it was before the turn. */
 static void
 undo_entity(ShardEntity *entity)
 {

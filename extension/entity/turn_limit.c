@@ -2,7 +2,7 @@
  * entity/turn_limit.c
  *		How much of what a turn may take: messages, time, memory; of each source its share (doc/protocol.md D6).
  *
- * Comes from: whoever begins another message: process/region_turn.c, stash.c, order.c.
+ * Comes from: the files that begin another message: process/region_turn.c, stash.c, order.c.
  */
 #include "postgres.h"
 
@@ -14,14 +14,15 @@
 #include "base/compat.h"
 
 /*
- * Small messages that have no code of users run take neither time nor memory that counts: one of so many of them is
- * looked at. They are those for batch handlers, and such as are put into the stash.
+ * Small messages that have no code of users run take neither time nor memory that counts: one of this many is looked
+ * at. They are those for batch handlers, and such as are put into the stash.
  */
 #define LOOK_EVERY 16
 
 /*
- * Of calls that took no longer than BRIEF_US since the clock was read last, on average, so many go by until it is read
- * again: reading it is a noticeable part of a short one. If longer ones follow, the tick of their timer says so.
+ * While calls since the clock was read last took no longer than BRIEF_US on average, BRIEF_CALLS of them go by until it
+ * is read again: reading it is a noticeable part of a short one. If longer ones follow, the tick of their timer says
+ * so.
  */
 #define BRIEF_CALLS 16
 #define BRIEF_US 50
@@ -90,7 +91,7 @@ is_past_deadline(void)
 	return shard_turn.past;
 }
 
-/* See turn.h; as of the last look, if none is due. */
+/* Whether the turn is late, as of the last look if no look is due. */
 static bool
 is_late(void)
 {

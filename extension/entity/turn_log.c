@@ -16,7 +16,7 @@
 
 #include "base/compat.h"
 
-/* What the turn has of a kind; strings in the turn's memory. */
+/* The events of one kind in the turn; strings in the turn's memory. */
 typedef struct TurnLine
 {
 	int events;
@@ -32,10 +32,10 @@ static TurnLine lines[SHARD_TURN_LOG_KINDS];
 static TimestampTz logged_at[SHARD_TURN_LOG_KINDS];
 static int64 silent[SHARD_TURN_LOG_KINDS];
 
-/* Lines about strays are as far apart, and have all that came in between. */
+/* Lines about strays are this far apart; each counts all that came since the one before. */
 #define STRAYS_EVERY (60 * USECS_PER_SEC)
 
-/* Messages whose type nobody has: dead letters, and those that there was no room for. */
+/* Messages whose type is not here: dead letters, and those that there was no room for. */
 typedef struct Strays
 {
 	int64 kept;
@@ -43,7 +43,7 @@ typedef struct Strays
 } Strays;
 
 static Strays strays;		 /* of this turn */
-static Strays unsaid_strays; /* of those before */
+static Strays unsaid_strays; /* of former turns, not logged yet */
 static TimestampTz strays_said_at = 0;
 
 static const struct

@@ -2,12 +2,10 @@
  * hook/database_hook.c
  *		DROP, ALTER and CREATE DATABASE while our workers run.
  *
- * These statements fail while somebody else is connected to the database, and
- * the server waits five seconds at most. So we look at them first, and have our
- * workers leave (bar.c). We do so only if the statement has a chance: nobody
- * stops the workers of a database that he has no rights to. Every other mistake
- * is for the statement itself to report; the bar then falls with its
- * transaction.
+ * These statements fail while another session is connected to the database, and the server waits five seconds at most.
+ * So this hook looks at them first, and has our workers leave (bar.c). It does so only if the statement has a chance: a
+ * role without rights to a database cannot stop its workers. Every other mistake is for the statement itself to report;
+ * the bar then falls with its transaction.
  */
 #include "postgres.h"
 

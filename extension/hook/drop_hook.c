@@ -1,15 +1,15 @@
 /*
  * hook/drop_hook.c
- *		What is said when a database that is a member of a cluster is dropped, or its extension; and who drops or
- *		alters the extension waits for those who use it.
+ *		The warning when a database that is a member of a cluster is dropped, or its extension; and how a DROP or ALTER
+ *		of the extension waits for the transactions that use it.
  *
- * He takes the lock of the extension (catalog.c) before the server locks one table of ours, so he cannot deadlock with
- * senders and turns, which take it first, too. Rights are looked at before: who waits holds up all senders. So he waits for
- * what others have locked a short while only.
+ * The statement takes the lock of the extension (catalog.c) before the server locks one table of ours, so it cannot
+ * deadlock with senders and turns, which take that lock first, too. Rights are looked at before, since a statement that
+ * waits holds up all senders. For the same reason it waits only a short while for locks of others.
  *
- * Neither is ever refused: whoever has to get rid of a database or of the extension can. But the others hear
- * nothing of it, and take the node for one that may come back. So whoever drops it is told what that means,
- * and what to do instead, or afterwards.
+ * Both drops are always allowed: a role that has to get rid of a database or of the extension can. But the other
+ * members hear nothing of it, and take the node for one that may come back. So the role that drops one of them is told
+ * what that means, and what to do instead, or afterwards.
  */
 #include "postgres.h"
 
@@ -52,7 +52,7 @@ warn(const ShardBoardView *view, const char *what)
 				 view->node)));
 }
 
-/* See drop_hook.h. A node that has left, or was written off, is fenced; a copy is not known. */
+/* A node that has left, or was written off, is fenced; a copy is not known. */
 void
 shard_drop_hook_warn(Oid dboid, const char *name)
 {
@@ -84,13 +84,13 @@ object_access(ObjectAccessType access, Oid class_id, Oid object_id, int sub_id, 
 		{
 			shard_drop_hook_warn(MyDatabaseId, NULL);
 
-			/* it may go with its schema or owner, which no statement here names */
+			/* the extension may go with its schema or owner, and then no statement here names it */
 			(void) shard_catalog_lock_alone(false);
 		}
 	}
 }
 
-/* Whether the statement, by somebody who may, drops the extension or alters it. */
+/* Whether the statement drops or alters the extension, and its role has the right to. */
 static bool
 is_about_extension(Node *statement)
 {
@@ -112,7 +112,7 @@ is_about_extension(Node *statement)
 	return OidIsValid(extension) && shard_extension_ownercheck(extension, GetUserId());
 }
 
-/* How long who drops or alters the extension waits for a lock that the server takes: senders wait behind him. */
+/* How long a DROP or ALTER of the extension waits for a lock that the server takes: senders wait behind it. */
 #define PATIENCE_MS 5000
 
 static void
@@ -124,7 +124,10 @@ explain_lock_timeout(void *arg)
 				PATIENCE_MS / 1000);
 }
 
-/* Anybody may lock what he may read or send through, and keep it for long. Returns the nest level of settings. */
+/*
+ * Any role may lock the tables that it may read or send through, and keep them locked for long. Returns the nest level
+ * of settings.
+ */
 static int
 limit_lock_waits(ErrorContextCallback *explain)
 {

@@ -1,6 +1,6 @@
 /*
  * hook/hook.h
- *		What the extension hangs into the server: databases and tables that come and go, and lines of the log.
+ *		Hooks of the extension in the server: for databases and tables that come and go, and for lines of the log.
  */
 #pragma once
 
@@ -11,7 +11,7 @@ extern void shard_database_hook_init(void);
 
 /* ---- drop_hook.c: What is said when a database that is a member of a cluster is dropped, or its extension ---- */
 
-/* From _PG_init. */
+/* Chains the hook; from _PG_init. */
 extern void shard_drop_hook_init(void);
 
 /* Warns if the database is a member of a cluster with others. */
@@ -32,14 +32,14 @@ extern void shard_install_init(void);
 /* Chains the hook; from _PG_init. */
 extern void shard_log_hook_init(void);
 
-/* ---- log_call.c: Where a statement gives somebody an address ---- */
+/* ---- log_call.c: Where a statement gives an address ---- */
 
 /*
  * Whether a statement, which need not be well-formed, calls a function with an address or sets one; also within its
- * literals, which may be code. A word in a comment, or a name alone, is no call. *shown: so many bytes
- * at the beginning come before any literal, comment or call.
+ * literals, which may be code. A word in a comment, or a name alone, is no call. *shown: the number of bytes at the
+ * beginning that come before any literal, comment or call.
  */
 extern bool shard_log_call_in_statement(const char *statement, size_t *shown);
 
-/* The same of what has statements in it, whatever their quotes. */
+/* The same for a text that has statements in it, whatever their quotes. */
 extern bool shard_log_call_in_text(const char *text);

@@ -2,9 +2,8 @@
  * hook/install.c
  *		CREATE EXTENSION, seen from the server: a database wants workers.
  *
- * The install script, and each upgrade script, calls shard.installed(). When
- * its transaction commits, the launcher has workers of a former extension leave
- * and looks into the database anew.
+ * The install script, and each upgrade script, calls shard.installed(). When its transaction commits, the launcher has
+ * workers of a former extension leave and looks into the database again.
  */
 #include "postgres.h"
 

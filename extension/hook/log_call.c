@@ -1,6 +1,6 @@
 /*
  * hook/log_call.c
- *		Where a statement gives somebody an address.
+ *		Where a statement gives an address.
  *
  * Statements come here that the server's parser could not read, so this reads no more of them than is needed: comments,
  * literals, names, in the server's sense of these (scan.l). Literals are searched as they are, since DO, EXECUTE and
@@ -131,7 +131,10 @@ is_used(const char *name, size_t length, const char *end)
 	return *end == '=' || pg_strncasecmp(end, "to", 2) == 0;
 }
 
-/* So many bytes of text, whatever their quotes: a name, perhaps a quote's end, an opening bracket; or the setting. */
+/*
+ * Searches text of this length, whatever its quotes, for a name, perhaps the end of a quote, and an opening bracket; or
+ * for the setting.
+ */
 static bool
 search(const char *text, size_t bytes)
 {
@@ -165,7 +168,7 @@ shard_log_call_in_statement(const char *statement, size_t *shown)
 {
 	const char *at = statement;
 	bool found = false;
-	bool open = false; /* what comes is not to be shown */
+	bool open = false; /* the text from here on is not to be shown */
 	size_t length;
 
 	*shown = strlen(statement);

@@ -2,12 +2,12 @@
  * hook/log_hook.c
  *		What of statements that have addresses in them reaches the server's log: how they begin.
  *
- * An address with a password is refused, but the server writes the statement of an error into its log, for all
- * who may read that: the refused one, one with a misspelt option, one of a role that may not call the function, or
- * a transaction that failed before. So statements, contexts and queries with such a call in them are left out, whoever
- * raises the error; what comes before any literal, comment or call is written instead, so that nobody hides what he
- * does by calling in vain. The message itself is written as always. Nothing is kept here, so nothing is lost if the
- * process dies.
+ * An address with a password is refused, but the server writes the statement of an error into its log, where every
+ * reader of the log sees it: the refused one, one with a misspelt option, one of a role that may not call the function,
+ * or a transaction that failed before. So statements, contexts and queries with such a call in them are left out,
+ * wherever the error is raised; what comes before any literal, comment or call is written instead, so that a role
+ * cannot hide a statement by adding such a call to it. The message itself is written as always. Nothing is kept here,
+ * so nothing is lost if the process dies.
  */
 #include "postgres.h"
 
@@ -20,7 +20,7 @@
 
 #include "base/compat.h"
 
-/* So much of a statement is written at most; errors may be about memory. */
+/* The most bytes of a statement that are written; errors may be about memory. */
 #define MOST_SHOWN 1024
 
 static emit_log_hook_type previous_hook = NULL;
@@ -66,7 +66,6 @@ leave_out(ErrorData *error)
 		previous_hook(error);
 }
 
-/* See log_hook.h. */
 void
 shard_log_hook_init(void)
 {

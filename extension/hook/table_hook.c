@@ -2,10 +2,10 @@
  * hook/table_hook.c
  *		SQL commands on the extension's own tables (doc/protocol.md D3).
  *
- * Who may change these tables at all is their owner or a superuser. What moves a table's file or
- * packs it, row by row and in order, the workers get along with: VACUUM, also FULL, and SET TABLESPACE.
- * What makes other rows of them, in another order or for other snapshots than before, or has them vanish in a
- * crash, would lose messages in silence, and is refused.
+ * Only the owner of these tables or a superuser may change them at all. What moves a table's file or packs it, row by
+ * row and in order, the workers get along with: VACUUM, also FULL, and SET TABLESPACE. What makes other rows of them,
+ * in another order or for other snapshots than before, or has them vanish in a crash, would lose messages in silence,
+ * and is refused.
  *
  * VACUUM FULL begins to read where another scan of the table is, if such scans are synchronized; what it writes
  * would not be in the order of the log any more. So it does that alone.

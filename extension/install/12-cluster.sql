@@ -2,7 +2,7 @@
  * Tables of the cluster: what the control plane and the streams between nodes keep.
  */
 
-/* Durable records of the control plane (core/action.h): only the control worker writes. */
+/* Durable records of the control plane (core/map/action.h): only the control worker writes. */
 CREATE TABLE shard.control (
     store   int2 NOT NULL,   -- ShardStore
     kind    int4 NOT NULL,   -- key: ShardMapKind, a, b

@@ -1,6 +1,6 @@
 /*
- * What other nodes call, and who may be one. All procedures of schema shard_peer take bytes and answer
- * bytes, by core/wire.h; the arguments come from anywhere. Rights: shard_allow_peer().
+ * What other nodes call, and which roles may be nodes. All procedures of schema shard_peer take bytes and answer bytes,
+ * by core/base/wire.h; the arguments come from anywhere. Rights: shard_allow_peer().
  */
 
 /* A list of messages of the control plane; the answers come back over the same link. */
@@ -15,7 +15,7 @@ LANGUAGE c AS 'MODULE_PATHNAME', 'shard_internal_who';
 REVOKE ALL ON PROCEDURE shard_peer.who(bytea, bytea) FROM PUBLIC;
 COMMENT ON PROCEDURE shard_peer.who(bytea, bytea) IS 'tells which node is here';
 
-/* For a node that wants to join: connects to its address, and tells who is there. */
+/* For a node that wants to join: connects to its address, and tells which node is there. */
 CREATE PROCEDURE shard_peer.call_back(call bytea, INOUT answer bytea)
 LANGUAGE c AS 'MODULE_PATHNAME', 'shard_internal_call_back';
 REVOKE ALL ON PROCEDURE shard_peer.call_back(bytea, bytea) FROM PUBLIC;
@@ -34,8 +34,8 @@ REVOKE ALL ON PROCEDURE shard_peer.strategy(bytea, bytea) FROM PUBLIC;
 COMMENT ON PROCEDURE shard_peer.strategy(bytea, bytea) IS 'asks an entity type''s own allocation functions, for this node itself';
 
 /*
- * Lets a role be another node: USAGE on schema shard_peer and EXECUTE on what is in it, and nothing
- * else. node: the one that the role speaks for, no other; 0: any. To be called again after an update of the extension.
+ * Lets a role be another node: USAGE on schema shard_peer and EXECUTE on what is in it, and nothing else. node: the
+ * only one that the role speaks for; 0: any. To be called again after an update of the extension.
  */
 CREATE FUNCTION @extschema@.shard_allow_peer(role regrole, node int4 DEFAULT 0) RETURNS void
 LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_internal_allow_peer';

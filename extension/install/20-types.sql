@@ -1,6 +1,6 @@
 /*
- * Entity types: starting, altering, looking at them. Rights are checked in C:
- * who may create, who owns a type, who may send to it.
+ * Entity types: starting, altering, looking at them. Rights are checked in C: to create types, to change a type, to
+ * send to it.
  */
 
 /*
@@ -80,8 +80,7 @@ GRANT EXECUTE ON FUNCTION @extschema@.shard_drop_type(text, boolean) TO PUBLIC;
 COMMENT ON FUNCTION @extschema@.shard_drop_type(text, boolean) IS 'removes an entity type and its state table from this node';
 
 /*
- * The shard of an entity, as in column shard of its state table. Caller: who
- * may send to the type.
+ * The shard of an entity, as in column shard of its state table. Caller: any role that may send to the type.
  */
 CREATE FUNCTION @extschema@.shard_shard_id(type_name text, entity_id text) RETURNS int4
 LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'shard_shard_id';
@@ -89,8 +88,8 @@ GRANT EXECUTE ON FUNCTION @extschema@.shard_shard_id(text, text) TO PUBLIC;
 COMMENT ON FUNCTION @extschema@.shard_shard_id(text, text) IS 'the shard of an entity';
 
 /*
- * Why messages of a type wait, as far as it is seen without running it. View
- * shard_types calls it with the rights of whoever reads the view.
+ * Why messages of a type wait, as far as it is seen without running it. View shard_types calls it with the rights of
+ * the role that reads the view.
  */
 CREATE FUNCTION shard.type_problem(type_id int4) RETURNS text
 LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'shard_type_problem';

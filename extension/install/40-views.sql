@@ -1,12 +1,10 @@
 /*
- * Looking at what is here and what waits. Views read our tables as the
- * extension's owner, and call functions of schema shard as the user who reads
- * them: these are granted to PUBLIC, and cannot be named, as the schema is
- * closed. Messages, and errors that may quote them, are shown to members of
- * the type's owner only.
+ * Looking at what is here and what waits. Views read the extension's tables as its owner, and call functions of schema
+ * shard as the user who reads them: these are granted to PUBLIC, and cannot be named, as the schema is closed.
+ * Messages, and errors that may quote them, are shown to members of the type's owner only.
  */
 
-/* A stored message as jsonb; NULL for who may not read it. */
+/* A stored message as jsonb; NULL for a role that may not read it. */
 CREATE FUNCTION shard.payload_json(type_id int4, payload bytea) RETURNS jsonb
 LANGUAGE c STABLE STRICT PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'shard_payload_json';
 GRANT EXECUTE ON FUNCTION shard.payload_json(int4, bytea) TO PUBLIC;
@@ -56,8 +54,8 @@ GRANT EXECUTE ON FUNCTION shard.region_shards() TO PUBLIC;
 COMMENT ON FUNCTION shard.region_shards() IS 'what the region workers did, per shard';
 
 /*
- * Held messages of shards that live here as far as this node knows. Copies at a shard's new home that is
- * not decided yet, and what was left behind at its former home, are nobody's messages (M12).
+ * Held messages of shards that live here as far as this node knows. Copies at a shard's new home that is not decided
+ * yet, and what was left behind at its former home, do not count here (M12).
  */
 CREATE VIEW shard.held_here AS
 SELECT h.*
@@ -72,9 +70,10 @@ REVOKE ALL ON shard.held_here FROM PUBLIC;
 COMMENT ON VIEW shard.held_here IS 'held messages of shards that live here';
 
 /*
- * Shards of which something is here that lives here, or is to be deleted. What is left of a state that was
- * given up since, or undone with lost voters (R29), stays for ever, for whoever wants to look at it (N1, M23). A shard whose type was dropped here, and
- * that nobody else may host (D28), has nobody to go to; while it could, the coordinator does not let the node exit.
+ * Shards of which something is here that lives here, or is to be deleted. What is left of a state that was given up
+ * since, or undone with lost voters (R29), stays, for operators to look at (N1, M23). A shard whose type was dropped
+ * here, and that no other member may host (D28), has no node to go to; while it could, the coordinator does not let the
+ * node exit.
  */
 CREATE VIEW shard.own_remains AS
 SELECT o.type_id, o.shard
@@ -85,8 +84,8 @@ REVOKE ALL ON shard.own_remains FROM PUBLIC;
 COMMENT ON VIEW shard.own_remains IS 'shards that keep this node from leaving';
 
 /*
- * Messages that are parked, and have somebody to go to. Of a type that was dropped here a home stays at a node
- * that exits only if nobody else may host the type (M20): then nobody takes what is parked for it either.
+ * Messages that are parked, and have a node to go to. Of a type that was dropped here a home stays at a node that exits
+ * only if no other member may host the type (M20): then no member takes what is parked for it either.
  */
 CREATE VIEW shard.parked_remains AS
 SELECT p.type_id, p.shard

@@ -3,12 +3,10 @@
  */
 
 /*
- * Runs a type's handler on a message in this transaction, as the type's owner,
- * on the entity's present state, and keeps nothing of it. Returns the new state
- * as text (NULL: forgotten), the reply, and what was told:
- * [{"type": ..., "entity": ..., "message": ...}, ...]. The handler's error is raised.
- * Caller: EXECUTE on the type's handler, checked in C; who is no member of the
- * type's owner is not shown more than shard_ask() would show.
+ * Runs a type's handler on a message in this transaction, as the type's owner, on the entity's present state, and keeps
+ * nothing of it. Returns the new state as text (NULL: forgotten), the reply, and what was told: [{"type": ...,
+ * "entity": ..., "message": ...}, ...]. The handler's error is raised. Caller: EXECUTE on the type's handler, checked
+ * in C; a caller that is no member of the type's owner is shown at most what shard_ask() would show.
  */
 CREATE FUNCTION @extschema@.shard_try(
     type_name text,

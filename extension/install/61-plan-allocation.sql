@@ -18,8 +18,8 @@
  * or has not the role, does not count, with all of its shards. in_progress:
  * shards that move already.
  *
- * Errors: 22023 for whatever is not as above, names the place; 22004 for a
- * NULL where there must be a value; 54000 for more than 1000 nodes.
+ * Errors: 22023 for an argument that is not as above, names the place; 22004 for a NULL where there must be a value;
+ * 54000 for more than 1000 nodes.
  */
 CREATE FUNCTION @extschema@.shard_plan_rebalance(
     allocations jsonb,

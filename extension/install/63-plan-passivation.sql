@@ -18,7 +18,7 @@
  *   frequency_sketch_depth 4, _counter_bits 4, _width_multiplier 4, _reset_multiplier 10
  *
  * accesses: 'id' is an access to an entity in shard 1, 'shard/id' to one in another shard, which
- * becomes active with its first access. With '@' and a number, the access is so many milliseconds
+ * becomes active with its first access. With '@' and a number, the access is that many milliseconds
  * after the beginning, without at the same time as the one before. '@ms' alone lets time pass.
  * '!limit n' changes the limit, '!remove shard/id' takes out an entity that left by itself,
  * '!stop shard' a shard. In the result, entities of shard 1 are an id, others shard/id.

@@ -1,6 +1,4 @@
-/*
- * Commands of operators: nobody but a superuser may call them until he grants it.
- */
+/* Commands of operators: only superusers may call them, until one grants EXECUTE. */
 
 /*
  * Makes this node, which must be empty, a member of the cluster of the node at seed_dsn; returns its
@@ -40,7 +38,7 @@ COMMENT ON FUNCTION @extschema@.shard_down(int4) IS 'gives up the present incarn
 
 /*
  * Gives up a node with its data, for good: its shards begin empty elsewhere. Refused while its region workers answer,
- * unless the operator says that he has ended them himself, or will.
+ * unless the operator says that they have ended, or will be ended.
  */
 CREATE FUNCTION @extschema@.shard_write_off(node int4, force boolean DEFAULT false) RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_admin_write_off';
@@ -57,8 +55,8 @@ REVOKE ALL ON FUNCTION @extschema@.shard_admit(int4, int4) FROM PUBLIC;
 COMMENT ON FUNCTION @extschema@.shard_admit(int4, int4) IS 'admits an incarnation of a node that the cluster has refused';
 
 /*
- * When all voters are lost: what this node knows goes on, with these voters, itself among them. Refused while one that is
- * left out is found to be there, unless the operator says that he has ended it himself, or will.
+ * When all voters are lost: what this node knows goes on, with these voters, itself among them. Refused while one that
+ * is left out is found to be there, unless the operator says that it has ended, or will be ended.
  */
 CREATE FUNCTION @extschema@.shard_force_voters(nodes int4[], force boolean DEFAULT false) RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_admin_force_voters';
@@ -66,8 +64,8 @@ REVOKE ALL ON FUNCTION @extschema@.shard_force_voters(int4[], boolean) FROM PUBL
 COMMENT ON FUNCTION @extschema@.shard_force_voters(int4[], boolean) IS 'makes these nodes the voters when the old ones are lost';
 
 /*
- * Where shards live. All of these may be called at any member. Who cancels one that waits does not cancel
- * what it asked for.
+ * Where shards live. All of these may be called at any member. To cancel one that waits does not cancel what it asked
+ * for.
  */
 
 /*
@@ -90,7 +88,7 @@ LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_admin_unpin';
 REVOKE ALL ON FUNCTION @extschema@.shard_unpin(text, int4) FROM PUBLIC;
 COMMENT ON FUNCTION @extschema@.shard_unpin(text, int4) IS 'leaves a shard to the strategy of its type again';
 
-/* The shard begins anew, without its states, at the home that does not run it since it has not got them. */
+/* The shard starts again, without its states, at the home that does not run it since it has not got them. */
 CREATE FUNCTION @extschema@.shard_give_up(type_name text, shard int4) RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_admin_give_up';
 REVOKE ALL ON FUNCTION @extschema@.shard_give_up(text, int4) FROM PUBLIC;

@@ -56,9 +56,9 @@ GRANT EXECUTE ON FUNCTION shard.homes() TO PUBLIC;
 COMMENT ON FUNCTION shard.homes() IS 'homes of shards, as far as this node has learned them';
 
 /*
- * Shards that nobody has sent a message to have no home yet. to_node: where it moves. here: what the
- * shard is on this node: active, it is handled; stopping, sealed, its home before or during a move; staged,
- * copied here, but not decided yet; NULL: nothing of it. reason: of the last change. pinned_to: by shard_pin().
+ * Shards to which no message was ever sent have no home yet. to_node: where it moves. here: what the shard is on this
+ * node: active, it is handled; stopping, sealed, its home before or during a move; staged, copied here, but not decided
+ * yet; NULL: nothing of it. reason: of the last change. pinned_to: by shard_pin().
  */
 CREATE VIEW @extschema@.shard_homes WITH (security_barrier) AS
 SELECT h.type_name, h.shard, h.node, h.epoch, h.phase, h.to_node, o.state AS here, h.reason,
@@ -109,13 +109,13 @@ FROM (SELECT m.node FROM shard.members() m
          SELECT s.origin AS node, 'messages from there are quarantined: ' || min(s.quarantine) AS why
          FROM shard.position s WHERE s.quarantine IS NOT NULL GROUP BY s.origin
      ) q USING (node)
-/* who is gone is here only while something waits for him */
+/* a node that is gone is here only while something waits for it */
 WHERE m.node IS NOT NULL OR p.outbox_messages > 0 OR q.why IS NOT NULL
 GROUP BY node;
 GRANT SELECT ON @extschema@.shard_peers TO PUBLIC;
 COMMENT ON VIEW @extschema@.shard_peers IS 'links to other nodes, and what waits for them';
 
-/* Asks all members; connects to them, so it is not for everybody. */
+/* Asks all members; connects to them, so it is not granted to PUBLIC. */
 CREATE FUNCTION shard.current_regions(
     OUT node      int4,
     OUT type_name text,
@@ -139,8 +139,8 @@ REVOKE ALL ON FUNCTION @extschema@.shard_cluster_stats(interval) FROM PUBLIC;
 COMMENT ON FUNCTION @extschema@.shard_cluster_stats(interval) IS 'entities in memory per shard of all members';
 
 /*
- * Where an entity lives, and whether it is in memory there (NULL: that node does not say). Starts
- * nothing and allocates no home: node is NULL if the shard has none. Caller: who may send to the type.
+ * Where an entity lives, and whether it is in memory there (NULL: that node does not say). Starts nothing and allocates
+ * no home: node is NULL if the shard has none. Caller: any role that may send to the type.
  */
 CREATE FUNCTION @extschema@.shard_location(
     type_name   text,
@@ -192,9 +192,9 @@ GRANT EXECUTE ON FUNCTION shard.rebalances() TO PUBLIC;
 COMMENT ON FUNCTION shard.rebalances() IS 'moves of shards, under way or failed';
 
 /*
- * Moves of types that one may see, under way, on every node the same; for members of pg_read_all_stats with what the other nodes say:
- * how far the copy is, and moves that are being prepared or have failed in the last hour. phase: preparing,
- * stopping, copying, staging, staged, failed. parked: messages that wait for the shard on this node.
+ * Moves of types that the reader may see, under way, on every node the same; for members of pg_read_all_stats with what
+ * the other nodes say: how far the copy is, and moves that are being prepared or have failed in the last hour. phase:
+ * preparing, stopping, copying, staging, staged, failed. parked: messages that wait for the shard on this node.
  */
 CREATE VIEW @extschema@.shard_rebalances WITH (security_barrier) AS
 SELECT r.type_name, r.shard, r.from_node, r.to_node, r.phase, r.rows_copied, r.rows_total,
@@ -206,7 +206,7 @@ WHERE shard.shards_readable(r.type_id);
 GRANT SELECT ON @extschema@.shard_rebalances TO PUBLIC;
 COMMENT ON VIEW @extschema@.shard_rebalances IS 'moves of shards, under way or failed';
 
-/* Asks all members; connects to them, so it is not for everybody. */
+/* Asks all members; connects to them, so it is not granted to PUBLIC. */
 CREATE FUNCTION shard.decisions(
     OUT what      text,
     OUT at        timestamptz,

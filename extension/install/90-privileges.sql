@@ -1,6 +1,7 @@
 /*
- * What the privileges of all that was made are, whatever default privileges say for whoever makes an extension (ALTER
- * DEFAULT PRIVILEGES): nobody but the owner has any that this script did not grant, which is to PUBLIC, and here to who may see what others do.
+ * What the privileges of all that was made are, whatever default privileges say for the role that makes the extension
+ * (ALTER DEFAULT PRIVILEGES): beside the owner, roles have only the privileges that this script grants, which is to
+ * PUBLIC, and here to roles that may see what others do.
  */
 DO $$
 DECLARE

@@ -1,11 +1,11 @@
 /*
  * link/callee.c
- *		The called side of a call between nodes: who calls, transactions, the answer (I5, T3).
+ *		The called side of a call between nodes: the caller, transactions, the answer (I5, T3).
  *
- * Whoever may execute the procedures is believed to be a node of the cluster (the role of the links is
- * granted to nobody else); the header says which one. What it says is compared with the decided record
- * of that member, by the uuid of its incarnation, too: so a copy of a database that nobody has noticed
- * yet is refused, and so is a call that a frozen process sends long after.
+ * A role that may execute the procedures is believed to speak for a node of the cluster (only nodes are granted the
+ * role of the links); the header says for which one. The header is compared with the decided record of that member, by
+ * the uuid of its incarnation, too: so an unnoticed copy of a database is refused, and so is a call that a frozen
+ * process sends long after.
  *
  * The caller may know of its own admission, or of a new era, before this node does. Then the call waits
  * a little for the fact, with nothing held, and is refused with NOT_YET: the caller comes again.
@@ -42,7 +42,7 @@
 
 /* ---- transactions ----------------------------------------------------------------------------- */
 
-/* What holds for each transaction of ours, before anything is read in it. */
+/* What holds for each transaction of the procedure, before anything is read in it. */
 static void
 shape_transaction(void)
 {
@@ -81,7 +81,7 @@ check_place(FunctionCallInfo fcinfo)
 	shard_argument_check(fcinfo, 0, "call must not be null");
 }
 
-/* ---- who calls -------------------------------------------------------------------------------- */
+/* ---- the caller ------------------------------------------------------------------------------ */
 
 /* What is to be done about a caller. */
 typedef enum Verdict
@@ -91,7 +91,7 @@ typedef enum Verdict
 	VERDICT_ENDED  /* reported */
 } Verdict;
 
-/* Raises that the caller is not, or not any more, who it says. */
+/* Raises that the caller is not, or not any more, the member that the header names. */
 static void
 report_fenced(const ShardCallHeader *header, const ShardMemberRecord *record)
 {
@@ -208,7 +208,7 @@ nap(void)
 	shard_nap(FACT_NAP_MS, "ShardCallee");
 }
 
-/* See callee.h. A node that was downed hears of nothing that would change that soon (I9). */
+/* A node that was downed hears of nothing that would change that soon (I9). */
 void
 shard_callee_check(ShardCallee *callee, int64 patience)
 {
@@ -235,7 +235,7 @@ shard_callee_nap(ShardCallee *callee)
 	shard_callee_check(callee, SHARD_CALLEE_PATIENCE);
 }
 
-/* Errors unless the bytes begin with a header of our version. */
+/* Errors unless the bytes begin with a header of this protocol version. */
 static void
 read_header(ShardCallee *callee)
 {
@@ -251,7 +251,7 @@ read_header(ShardCallee *callee)
 				 errhint("Update the extension on the older node.")));
 }
 
-/* All but who calls. */
+/* All but the check of the caller. */
 static void
 open_call(FunctionCallInfo fcinfo, ShardCallee *callee, bool own)
 {

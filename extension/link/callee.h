@@ -1,6 +1,6 @@
 /*
  * link/callee.h
- *		The called side of a call between nodes: who calls, transactions, the answer (I5, T3).
+ *		The called side of a call between nodes: the caller, transactions, the answer (I5, T3).
  *
  * Peers call procedures, name(call bytea, INOUT answer bytea), outside of a transaction block. So the
  * procedure ends its transactions itself: it waits without a snapshot and without locks, and answers
@@ -25,28 +25,28 @@ typedef struct ShardCallee
 } ShardCallee;
 
 /*
- * First: ends the statement's transaction, begins one of our own, READ COMMITTED and with the lock on
- * the extension object, and checks that the call is from whom it says, for this node and incarnation.
- * Errors as in peer_errors.h. Nothing else of ours was locked or read in the transaction.
+ * First: ends the statement's transaction, begins one of its own, READ COMMITTED and with the lock on the extension
+ * object, and checks that the caller is the node that the header names, and that the call is for this node and
+ * incarnation. Errors as in peer_errors.h. Nothing else of the extension was locked or read in the transaction before.
  */
 extern void shard_callee_begin(FunctionCallInfo fcinfo, ShardCallee *callee);
 
 /*
- * The same in two parts, for a call that says how long its caller waits: the check waits so many microseconds at most for
- * what this node has not heard of yet. The first part tells nothing of who calls.
+ * The same in two parts, for a call that says how long its caller waits: the check waits at most patience microseconds
+ * for facts that this node has not heard of yet. The first part tells nothing of the caller.
  */
 extern void shard_callee_open(FunctionCallInfo fcinfo, ShardCallee *callee);
 extern void shard_callee_check(ShardCallee *callee, int64 patience);
 
-/* How long a call waits at most for what its sender has ahead of us, in microseconds. */
+/* How long a call waits at most for facts that its sender has and this node lacks, in microseconds. */
 #define SHARD_CALLEE_PATIENCE (1000 * INT64CONST(1000))
 
-/* Ends the transaction, waits a moment with nothing held, begins another one and checks the call anew. */
+/* Ends the transaction, waits a moment with nothing held, begins another one and checks the call again. */
 extern void shard_callee_nap(ShardCallee *callee);
 
 /*
- * The same for a procedure that only this node itself calls, in its present incarnation. Any role that may
- * execute it can say so: the procedure asks for a proof of its own.
+ * The same for a procedure that only this node itself calls, in its present incarnation. Any role that may execute the
+ * procedure can claim to be this node: the procedure asks for a proof of its own.
  */
 extern void shard_callee_begin_own(FunctionCallInfo fcinfo, ShardCallee *callee);
 

@@ -2,14 +2,14 @@
  * link/outbox.c
  *		Messages for other nodes: streams, and the packets of a turn (X1, X4, X6).
  *
- * Each stream has a buffer that the turn fills; at the end of the turn, or when it is long enough, it
- * becomes a row of the log. So the seqs of a stream are dense, and their order is that of the commits,
- * since the lane's worker is the only one who draws them.
+ * Each stream has a buffer that the turn fills; at the end of the turn, or when it is long enough, it becomes a row of
+ * the log. So the seqs of a stream are dense, and their order is that of the commits, since the lane's worker alone
+ * draws them.
  *
- * If the process dies right here: packets and the turn that sent them are one commit. What is in memory
- * is read again from the log, from shard.outbox_kept and from shard.stream (outbox_load.c); seqs of a
- * turn that a crash forgets are drawn again, by another incarnation, and nobody has seen them, as
- * packets leave only when the gate has released them.
+ * If the process dies right here: packets and the turn that sent them are one commit. What is in memory is read again
+ * from the log, from shard.outbox_kept and from shard.stream (outbox_load.c); seqs of a turn that a crash forgets are
+ * drawn again, by another incarnation, and no other node has seen them, as packets leave only when the gate has
+ * released them.
  */
 #include "postgres.h"
 
@@ -22,7 +22,7 @@
 
 #include "base/compat.h"
 
-/* A packet is closed at so many bytes. */
+/* A packet is closed when it has this many bytes. */
 #define PACKET_BYTES (128 * 1024)
 
 /* Bytes of packets that a worker keeps in memory, beside those of the turn. */
@@ -116,7 +116,7 @@ close_packet(OutStream *stream)
 	shard_log_append(&row);
 	pfree(payload.data);
 
-	/* one long message does not take its room for ever */
+	/* one long message does not take its room until the worker ends */
 	if (build->parcels.maxlen > 4 * PACKET_BYTES)
 	{
 		MemoryContext old = MemoryContextSwitchTo(shard_outbox.context);
@@ -349,7 +349,7 @@ shard_outbox_visit_parcels(const OutStream *stream, int64 seq, bool sent, const 
 		shard_outbox_damaged(stream, first_seq);
 }
 
-/* Who collects a shard's items. */
+/* Collects a shard's items. */
 typedef struct Collect
 {
 	int32 type_id;

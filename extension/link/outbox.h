@@ -10,7 +10,7 @@
  * when a stream or an incarnation begins, at rotation, and by shard_link_accept(); what changed since
  * is found in the packets.
  *
- * One region worker uses it, for its lanes. All of it happens in the worker; nothing waits.
+ * A region worker uses the outbox, for its lanes. All of it happens in the worker; nothing waits.
  */
 #pragma once
 
@@ -56,12 +56,12 @@ extern void shard_outbox_collect(int32 type_id, int32 shard, ShardOutboxVisit vi
 /* The home told marks, or a route changed: packets of which nothing is kept may go. */
 extern void shard_outbox_look_again(int32 type_id, int32 shard);
 
-/* In a turn, when types have changed: of those that are gone nothing is kept any more. */
+/* In a turn, when types have changed: messages of types that are gone are kept no longer. */
 extern void shard_outbox_types_changed(void);
 
 /*
- * Lowest seq of the log that a lane's packets need; PG_INT64_MAX: none. It also rises without a turn
- * that writes: to be published again whenever shard_outbox_changed() says so.
+ * Lowest seq of the log that a lane's packets need; PG_INT64_MAX: none. It also rises without a turn that writes: the
+ * worker publishes it again whenever shard_outbox_changed() says so.
  */
 extern int64 shard_outbox_needed(int lane);
 
@@ -86,9 +86,9 @@ extern uint64 shard_outbox_mark(void);
 extern bool shard_outbox_passed(uint64 mark, bool stored_there);
 
 /*
- * In a turn: ends the quarantine of the streams to a node, by shard_link_accept() (X4). They begin anew,
- * empty; save is called for each item that they store and this origin still keeps: to be parked, or
- * in_doubt, and then a dead letter. True: there was such a stream.
+ * In a turn: ends the quarantine of the streams to a node, by shard_link_accept() (X4). The streams begin again, empty;
+ * save is called for each item that they store and this origin still keeps: to be parked, or in_doubt, and then a dead
+ * letter. True: there was such a stream.
  */
 typedef void (*ShardOutboxSave)(const ShardItem *item, const ShardRow *row, bool in_doubt,
 								void *arg);
@@ -99,8 +99,8 @@ extern bool shard_outbox_accept(int32 node, ShardOutboxSave save, void *arg);
  */
 
 /*
- * Cheap: are there rows for a node that it has not received? And since when are there some that it has,
- * but that are not known to be done (0: none)?
+ * Cheap: are there rows for a node that it has not received? And since when are there rows that it has received, but
+ * that are not known to be done (0: none)?
  */
 extern bool shard_outbox_waits(int32 node, TimestampTz *unconfirmed);
 
@@ -110,7 +110,7 @@ typedef struct ShardOutboxStatus
 	int32 node;
 	int64 messages; /* not received yet, or not known to be done */
 	int64 bytes;
-	TimestampTz oldest; /* of those not received, or else of the others; 0: none */
+	TimestampTz oldest; /* of rows not received, or else of the others; 0: none */
 } ShardOutboxStatus;
 
 /* The number of nodes that anything is stored for, or was; and each of them. */
@@ -125,10 +125,9 @@ extern bool shard_outbox_is_ready(ShardUuid incarnation);
 extern ShardStream *shard_outbox_stream(int32 node, int lane);
 
 /*
- * Appends to parcels the next rows of an open stream that the gate has released, of one incarnation, up
- * to about so many rows and bytes; says in section what they are, and calls shard for each shard in
- * them. They count as handed to the connection. False: there are none. *waiting rises to the LSN of the
- * rows that wait for the gate.
+ * Appends to parcels the next rows of an open stream that the gate has released, of one incarnation, up to about the
+ * given numbers of rows and bytes; says in section what they are, and calls shard for each shard in them. They count as
+ * handed to the connection. False: there are none. *waiting rises to the LSN of the rows that wait for the gate.
  */
 typedef void (*ShardOutboxShard)(const ShardRoute *route, void *arg);
 extern bool shard_outbox_next(int32 node, int lane, StringInfo parcels, int max_rows, int max_bytes,
@@ -150,8 +149,8 @@ extern const char *shard_outbox_quarantined(int32 node, int lane);
 extern void shard_outbox_close(int32 node);
 
 /*
- * A node is no member any more: nobody will ever receive what waits for it. What is not kept goes; what
- * is kept is sent elsewhere when the homes of its shards are known.
+ * A node is no member any more and will never receive what waits for it. Packets whose messages this origin keeps no
+ * more are dropped; messages that it still keeps are sent elsewhere when the homes of their shards are known.
  */
 extern void shard_outbox_gone(int32 node);
 

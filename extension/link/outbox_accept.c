@@ -2,12 +2,12 @@
  * link/outbox_accept.c
  *		The end of a quarantine: shard_link_accept() (X4).
  *
- * The stream begins anew, with another generation, behind its last row; what it stored and this origin
- * still keeps is sent again through the shard's parked messages. If it was the origin that regressed,
- * what may have left it is in doubt: core/stream.h says why.
+ * The stream begins again, with another generation, behind its last row; what it stored and this origin still keeps is
+ * sent again through the shard's parked messages. If it was the origin that regressed, what may have left it is in
+ * doubt: core/flow/stream.h says why.
  *
- * If the process dies right here: all of it is the turn's transaction. Packets of the old generation stay
- * in the log until it is rotated; whoever reads them sees that they are of no generation that counts.
+ * If the process dies right here: all of it is the turn's transaction. Packets of the old generation stay in the log
+ * until it is rotated; a worker that reads them sees that their generation does not count.
  */
 #include "postgres.h"
 
@@ -15,7 +15,7 @@
 
 #include "base/compat.h"
 
-/* Packets whose bytes are read at a time. */
+/* The number of packets whose bytes are read at a time. */
 #define SOME_PACKETS 64
 
 typedef struct Accept
@@ -42,7 +42,7 @@ visit_packet(OutPacket *packet, const char *parcels, int length, void *arg)
 	Accept *accept = arg;
 	const ShardStream *stream = &accept->stream->stream;
 
-	/* what counts is who appended it to this stream (X4): of what a former home has got the marks know */
+	/* what counts is that this node appended it to this stream (X4): the marks know what a former home has got */
 	accept->in_doubt = stream->state == SHARD_STREAM_ORIGIN_REGRESSED &&
 					   shard_stream_possibly_sent(stream, packet->first_seq);
 	shard_outbox_visit_parcels(packet->stream, packet->first_seq, packet->sent, parcels, length,
@@ -69,7 +69,7 @@ save_stream(Accept *accept)
 		shard_outbox_each_parcels(some, n, visit_packet, accept);
 }
 
-/* Begins the stream anew: what it appends in the rest of this turn is of the new generation. */
+/* Begins the stream again: what it appends in the rest of this turn is of the new generation. */
 static void
 begin_anew(OutStream *stream)
 {

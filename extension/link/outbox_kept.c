@@ -2,9 +2,9 @@
  * link/outbox_kept.c
  *		Packets that may go, and those that have to make room in the log (X6).
  *
- * A packet goes when its rows are received and none is kept any more. The log holds those that do not,
- * as it holds messages that were not read; but not for ever: when a segment is to be emptied, a packet
- * that has been in it for long moves to table shard.outbox_kept.
+ * A packet goes when its rows are received and none is kept any more. Until then the log holds the packet, as it holds
+ * messages that were not read, but for a limited time: when a segment is to be emptied, a packet that has been in it
+ * for long moves to table shard.outbox_kept.
  *
  * If the process dies right here: moving and deleting belong to a turn, so a packet is in exactly one of
  * the places when it is needed: where both have it, the table counts. A packet that went from memory
@@ -20,10 +20,10 @@
 
 #include "base/compat.h"
 
-/* A packet stays in the log for so long, if there is room. */
+/* A packet stays in the log for this time, if there is room. */
 #define KEEP_MS 30000
 
-/* There is no room to wait when so many segments are in use. */
+/* There is no room to wait when this many segments are in use. */
 #define CROWDED_SEGMENTS (SHARD_SEGMENTS / 2)
 
 /* Packets that one turn moves, and deletes; in bytes, and in rows. */

@@ -179,7 +179,7 @@ shard_outbox_free_packet(OutPacket *packet)
 	pfree(packet);
 }
 
-/* Entries live where the routes live, not in the memory of whoever asks. */
+/* Entries live where the routes live: longer than the caller's memory context. */
 static ShardRoute *
 get_route(int32 type_id, int32 shard)
 {

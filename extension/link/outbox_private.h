@@ -31,9 +31,9 @@ typedef struct OutPacket
 	XLogRecPtr lsn;
 	TimestampTz at;
 	bool kept;	  /* in shard.outbox_kept, and no more needed in the log */
-	bool moving;  /* the turn put it there */
+	bool moving;  /* the turn put the packet there */
 	bool counted; /* in the types' counters of what cannot be handled */
-	bool sent;	  /* what is in it was possibly sent before, to a former home (N2) */
+	bool sent;	  /* the packet's content was possibly sent before, to a former home (N2) */
 	int n_shards;
 	OutShard *shards;
 	char *parcels; /* NULL: to be read back */
@@ -55,12 +55,12 @@ typedef struct OutBuild
 
 typedef struct OutStream
 {
-	ShardStream stream; /* core/stream.h */
+	ShardStream stream; /* core/flow/stream.h */
 	struct OutPeer *peer;
 	int lane;
 	dlist_head kept;		   /* packets of the table, by seq; older than */
-	dlist_head logged;		   /* those of the log, by seq */
-	OutPacket *next;		   /* the first one that was not sent; NULL: look for it */
+	dlist_head logged;		   /* packets of the log, by seq */
+	OutPacket *next;		   /* the first packet that was not sent; NULL: look for it */
 	char *quarantine;		   /* NULL: none */
 	ShardStreamPosition heard; /* what the receiver said then */
 
@@ -73,7 +73,7 @@ typedef struct OutStream
 	bool touched;
 	bool saving; /* shard.stream is written with last */
 	int64 saving_last;
-	bool accepting; /* the stream begins anew; it was: */
+	bool accepting; /* the stream begins again; the old one was: */
 	ShardStream before;
 	char *quarantine_before;
 	OutBuild build;
@@ -115,9 +115,9 @@ typedef struct Outbox
 	OutPeer **peers;
 	uint64 serial;		 /* of the newest packet */
 	int64 cached;		 /* bytes of parcels in memory */
-	ShardLanes dirty;	 /* lanes whose packets may go */
-	dlist_head gone;	 /* kept packets whose rows are to be deleted */
-	dlist_head deleting; /* those that the turn deletes */
+	ShardLanes dirty;	 /* the lanes that may have packets to drop */
+	dlist_head gone;	 /* kept packets whose rows are still to be deleted */
+	dlist_head deleting; /* kept packets whose rows the turn deletes */
 	dlist_head turn;	 /* packets of the turn that are in the log's batch */
 } Outbox;
 

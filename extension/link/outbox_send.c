@@ -2,8 +2,8 @@
  * link/outbox_send.c
  *		What leaves: the next rows of a stream, and what their receiver has of them (X2-X5).
  *
- * Rows leave when the gate has released their turn. Those whose shard has got a newer route leave as
- * VOID if they never left before (X2): the transaction that changed the route has appended them anew.
+ * Rows leave when the gate has released their turn. Those whose shard has got a newer route leave as VOID if they never
+ * left before (X2): the transaction that changed the route has appended them again.
  */
 #include "postgres.h"
 
@@ -126,7 +126,7 @@ cache_parcels(OutPacket *packet, const char *parcels, int length, void *arg)
 	shard_outbox.cached += length;
 }
 
-/* Reads packets from this one on, whose bytes are not in memory. False: not now. */
+/* Reads back packets whose bytes are not in memory, beginning with this one. False: not now. */
 static bool
 read_back(OutPacket *packet)
 {
@@ -175,7 +175,7 @@ any_superseded(const OutPacket *packet)
 	return false;
 }
 
-/* The packet with VOID in the places of rows that were appended anew. */
+/* The packet with VOID in the places of rows that were appended again. */
 static void
 put_with_voids(const OutPacket *packet, StringInfo out)
 {
@@ -403,7 +403,7 @@ count_peer(OutPeer *peer, bool count)
 	}
 }
 
-/* A worker that ends takes its share off the counters; its successor counts anew. */
+/* A worker that ends takes its share off the counters; its successor counts from the start. */
 static void
 at_exit(int code, Datum arg)
 {

@@ -3,9 +3,9 @@
  *		An asynchronous libpq connection to another node: one call at a time.
  *
  * A connection is a small machine (peer_private.h): connect, check, idle, prepare, execute. Its owner moves it on by
- * shard_peer_poll(). Nothing is durable. After any error, time-out or close in the midst of a call the connection is gone, and
- * nobody knows whether the call was executed: that is the callers' affair (X5, X8). The backend over there ends within a second
- * (peer_dsn.c), or at its next attempt to write to us.
+ * shard_peer_poll(). Nothing is durable. After any error, time-out or close in the midst of a call the connection is
+ * gone, and it is unknown whether the call was executed: the callers deal with that (X5, X8). The backend over there
+ * ends within a second (peer_dsn.c), or at its next attempt to write to this process.
  *
  * Nothing here raises an error but for lack of memory; a descriptor is reserved for each connection.
  */
@@ -28,10 +28,16 @@
 #define FIRST_BACKOFF (100 * 1000)
 #define LAST_BACKOFF (5 * 1000 * 1000)
 
-/* Who was refused by a server that runs is let in by an operator, and not soon: each attempt is a line in that log. */
+/*
+ * A node that a running server refused is let in by an operator, and not soon: each attempt is a line in that server's
+ * log.
+ */
 #define REFUSED_BACKOFF (10 * 1000 * 1000)
 
-/* After a look-up that takes so long, in microseconds, in one go, the next one is so many times as long after it; at most five minutes. */
+/*
+ * After a look-up that took this long or longer, in microseconds, the process makes the next one only after a multiple
+ * of that time; at most five minutes.
+ */
 #define LONG_LOOK_UP (1000 * 1000)
 #define LOOK_UP_BACKOFFS 20
 #define LONGEST_BACKOFF (INT64CONST(300) * 1000 * 1000)
@@ -43,9 +49,10 @@
 #define ENCRYPTED_POLL 100
 
 /*
- * Who may make schemas over there must not be called as whoever connects. Only superusers make C
- * procedures, and who did not make "who" cannot replace it, so what holds once goes on to hold. Columns:
- * the extension is there; something in its schema is not from it. 13 is language C, 17 bytea.
+ * A role that may make schemas over there could put procedures of its own in the place of the extension's, and they
+ * would run as the role that connects. Only superusers make C procedures, and only its owner can replace procedure
+ * "who", so what holds once goes on to hold. Columns: the extension is there; something in its schema is not from it.
+ * 13 is language C, 17 bytea.
  */
 static const char *const check_query =
 	"SELECT pg_catalog.bool_or(p.prolang = 13 AND p.prokind = 'p' AND p.proname = 'who'"
@@ -118,9 +125,9 @@ shard_peer_destroy(ShardPeer *peer)
 }
 
 /*
- * The next open waits: twice as long as after the failure before, less some chance, so that nodes which
- * lost the same peer do not come back together. Where the system's resolver kept this process from all else,
- * much longer, whoever owns the name.
+ * The next open waits: twice as long as after the failure before, less some chance, so that nodes which lost the same
+ * peer do not come back together. Where the system's resolver kept this process from all else, the pause is much
+ * longer.
  */
 static void
 back_off(ShardPeer *peer)
@@ -140,9 +147,6 @@ back_off(ShardPeer *peer)
 				peer->began_at + Min(LOOK_UP_BACKOFFS * peer->looking_up, LONGEST_BACKOFF));
 }
 
-/*
- * Ends a back-off when the other node has started anew; see peer.h.
- */
 void
 shard_peer_heard(ShardPeer *peer, int32 incarnation)
 {
@@ -159,9 +163,6 @@ shard_peer_limit_backoff(ShardPeer *peer, int longest_ms)
 	peer->last_backoff = (int64) longest_ms * 1000;
 }
 
-/*
- * Closes; see peer.h.
- */
 void
 shard_peer_close(ShardPeer *peer, bool failed)
 {
@@ -176,9 +177,6 @@ shard_peer_close(ShardPeer *peer, bool failed)
 	}
 }
 
-/*
- * Back-offs end; see peer.h.
- */
 void
 shard_peer_hurry(void)
 {
@@ -194,9 +192,7 @@ shard_peer_hurry(void)
 	}
 }
 
-/*
- * Begins to connect; see peer.h. A failure on the spot is told by the next poll.
- */
+/* A failure on the spot is told by the next poll. */
 bool
 shard_peer_open(ShardPeer *peer, const char *dsn)
 {
@@ -241,7 +237,6 @@ shard_peer_open(ShardPeer *peer, const char *dsn)
 	return true;
 }
 
-/* See peer.h. */
 bool
 shard_peer_is_at(const ShardPeer *peer, const char *dsn)
 {
@@ -257,9 +252,7 @@ is_prepared(const ShardPeer *peer)
 	return false;
 }
 
-/*
- * Begins a call; see peer.h. A procedure is prepared at its first call over a connection.
- */
+/* A procedure is prepared at its first call over a connection. */
 void
 shard_peer_call(ShardPeer *peer, const char *procedure, const char *bytes, int length,
 				int timeout_ms)
@@ -321,9 +314,6 @@ send_execute(ShardPeer *peer, const char *bytes, int length)
 		   flush(peer);
 }
 
-/*
- * What happened; see peer.h.
- */
 ShardPeerEvent
 shard_peer_poll(ShardPeer *peer)
 {
@@ -434,9 +424,7 @@ end_connect(ShardPeer *peer)
 	return SHARD_PEER_NOTHING;
 }
 
-/*
- * It may be called if what is there is ours.
- */
+/* The connection may be used if what is there is the extension's. */
 static ShardPeerEvent
 end_check(ShardPeer *peer)
 {
@@ -636,8 +624,7 @@ shard_peer_wanted_events(const ShardPeer *peer)
 }
 
 /*
- * Microseconds until the connection needs to be polled, or may be opened again by who wanted to; -1:
- * never.
+ * Microseconds until the connection needs to be polled, or may be opened again by a caller that wanted to; -1: never.
  */
 static int64
 time_left(const ShardPeer *peer)
@@ -664,10 +651,7 @@ shard_peer_due(const ShardPeer *peer)
 	return left < 0 ? 0 : GetCurrentTimestamp() + left;
 }
 
-/*
- * The least of all; see peer.h. Who does not open again when the time has come is not reminded of it
- * once more.
- */
+/* A peer that is not opened again when its time has come is not reported once more. */
 long
 shard_peer_next_due(void)
 {

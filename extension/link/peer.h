@@ -2,12 +2,11 @@
  * link/peer.h
  *		An asynchronous libpq connection to another node: one call at a time.
  *
- * Used by background processes (coordinator, region workers), and by backends whose client waits
- * (peer_client.h). Nothing here blocks, but for the look-up of a host's name: the owner calls
- * shard_peer_poll() when it was woken, and sleeps with shard_worker_wait(), which also wakes for the
- * sockets of all connections of this process. After any error or time-out the connection is closed, with
- * a bounded attempt to cancel the call; nobody reuses a connection that is in doubt (X5). A new one is
- * not begun before its back-off, with jitter, is over.
+ * Used by background processes (control worker, region workers), and by backends whose client waits (peer_client.h).
+ * Nothing here blocks, but for the look-up of a host's name: the owner calls shard_peer_poll() when it was woken, and
+ * sleeps with shard_worker_wait(), which also wakes for the sockets of all connections of this process. After any error
+ * or time-out the connection is closed, with a bounded attempt to cancel the call; a connection that is in doubt is
+ * never reused (X5). A new one is not begun before its back-off, with jitter, is over.
  */
 #pragma once
 
@@ -38,39 +37,42 @@ extern ShardPeer *shard_peer_create(const char *purpose);
 extern void shard_peer_destroy(ShardPeer *peer);
 
 /*
- * Begin to connect, unless it is open or in back-off. dsn has been checked before it came to the
- * catalog; it is checked again. False: not yet.
+ * Begin to connect, unless it is open or in back-off. dsn was checked when it was stored; it is checked again. False:
+ * not yet.
  */
 extern bool shard_peer_open(ShardPeer *peer, const char *dsn);
 
-/* Is it closed, or open to that address? */
+/* Is the connection closed, or open to that address? */
 extern bool shard_peer_is_at(const ShardPeer *peer, const char *dsn);
 
 /*
- * How an open connection has come to this very database, which whoever has answered over it was asked for: whether there is
- * somebody in between who passes it on (peer_ground.c).
+ * For a connection that has led to this very database, as the answering side's incarnation shows: did it come directly,
+ * or through a process in between that passes it on (peer_ground.c)?
  */
 extern ShardAddressGround shard_peer_ground(const ShardPeer *peer);
 
 /*
- * The other node lives, under this incarnation number: if it was another one when this was last said,
- * what kept it away is over, and so is a back-off.
+ * The other node lives, under this incarnation number: if it was another number when this was last said, what kept the
+ * node away is over, and so is a back-off.
  */
 extern void shard_peer_heard(ShardPeer *peer, int32 incarnation);
 
-/* The other node was heard just now: of those that wait for their turn to connect it is among the first. */
+/* The other node was heard just now: among the peers that wait for their turn to connect its peer is one of the first. */
 extern void shard_peer_prefer(ShardPeer *peer);
 
 /*
- * The longest back-off, in ms; 5 s if it was never said. For calls that are how a node is missed. After a login that a server
- * refused, whatever is said, it is 10 s.
+ * The longest back-off, in ms; 5 s if it was never set. A short one is for calls by which the absence of a node is
+ * noticed. After a login that a server refused it is always 10 s.
  */
 extern void shard_peer_limit_backoff(ShardPeer *peer, int longest_ms);
 
 /* Close now; failed: the next open waits for a longer back-off. A call under way is cancelled. */
 extern void shard_peer_close(ShardPeer *peer, bool failed);
 
-/* So many bytes may come in answer to a call from now on, though the procedure's longest answer is longer; 0: all of that. */
+/*
+ * Limits the answers to calls from now on to this length, though the procedure's longest answer is longer; 0: the
+ * procedure's own limit.
+ */
 extern void shard_peer_expect(ShardPeer *peer, uint64 bytes);
 
 /*
@@ -100,8 +102,8 @@ extern const char *shard_peer_answer(const ShardPeer *peer, int *length);
 extern int shard_peer_error(const ShardPeer *peer, const char **text);
 
 /*
- * Raises the last failure, for a client's backend: SQLSTATE, detail and hint as they came. context says
- * to whom which call was. what: NULL, or what is said before the text if the other side has raised nothing. Close the
+ * Raises the last failure, for a client's backend: SQLSTATE, detail and hint as they came. context names the call and
+ * the node that was called. what: NULL, or what is said before the text if the other side has raised nothing. Close the
  * connection before.
  */
 extern void shard_peer_throw(const ShardPeer *peer, const char *what, const char *context);
@@ -113,7 +115,7 @@ extern TimestampTz shard_peer_due(const ShardPeer *peer);
 extern long shard_peer_next_due(void);
 
 /*
- * Waits for the latch, the sockets of this process's connections, or so many ms (-1: no limit). For
+ * Waits for the latch, the sockets of this process's connections, or timeout_ms milliseconds (-1: no limit). For
  * worker.c: what shard_worker_wait() sleeps in. Returns when anything happened; does not reset the latch.
  */
 extern void shard_peer_wait(long timeout_ms, uint32 wait_event);
@@ -153,7 +155,7 @@ extern const char *shard_peer_settings_problem(void);
 extern char *shard_peer_own_dsn(const char *dsn, const char *database);
 
 /*
- * An address, palloc'd, that has been checked: if it names no host, it means this
- * server, and gets its socket folder ("": it has none) and port.
+ * An address, palloc'd, that has been checked: one that names no host means this server, and gets its socket folder
+ * ("": it has none) and port.
  */
 extern char *shard_peer_complete_dsn(const char *dsn, const char *socket_folder);

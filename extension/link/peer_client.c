@@ -22,7 +22,7 @@ has_ended(const ShardPeerQuestion *question)
 	return question->answered || question->error != NULL;
 }
 
-/* Has somebody taken the connection? The kernel of a machine whose server is frozen does. */
+/* Has something taken the connection? The kernel of a machine whose server is frozen does. */
 static bool
 is_taken(const ShardPeer *peer)
 {
@@ -160,9 +160,6 @@ ask(ShardPeerQuestion *questions, int count, const char *procedure, int timeout_
 	pfree(peers);
 }
 
-/*
- * Asks several nodes; see peer_client.h.
- */
 void
 shard_peer_client_ask(ShardPeerQuestion *questions, int count, const char *procedure,
 					  int timeout_ms)
@@ -170,9 +167,6 @@ shard_peer_client_ask(ShardPeerQuestion *questions, int count, const char *proce
 	ask(questions, count, procedure, timeout_ms, NULL);
 }
 
-/*
- * Asks one; see peer_client.h.
- */
 char *
 shard_peer_client_call(const char *dsn, const char *whom, const char *procedure, const char *bytes,
 					   int length, int timeout_ms, int *answer_length)

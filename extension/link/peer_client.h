@@ -8,9 +8,9 @@
 #include "shard.h"
 
 /*
- * Connects, calls a procedure of shard_peer once, closes. Returns the answer, palloc'd, NULL for SQL
- * NULL. Serves interrupts while it waits. Raises what fails, with SQLSTATE, detail and hint as they
- * came; whom: "the node at \"host=...\"". timeout_ms is for all of it.
+ * Connects, calls a procedure of shard_peer once, closes. Returns the answer, palloc'd, NULL for SQL NULL. Serves
+ * interrupts while it waits. Raises what fails, with SQLSTATE, detail and hint as they came; whom names the other node
+ * in the error's text: "the node at \"host=...\"". timeout_ms is for all of it.
  */
 extern char *
 shard_peer_client_call(const char *dsn, const char *whom, const char *procedure, const char *bytes,
@@ -22,22 +22,22 @@ typedef struct ShardPeerQuestion
 	const char *dsn;
 	const char *bytes;
 	int length;
-	bool looks;	 /* whether there is somebody in between */
+	bool looks;	 /* asked: is the connection passed on by a process in between? */
 	uint64 most; /* bytes of the answer; 0: what the procedure may answer */
 
-	/* how it ended: all zeroes at first */
+	/* how the question ended: all zeroes at first */
 	bool answered;
 	char *answer; /* palloc'd; NULL: SQL NULL */
 	int answer_length;
-	const char *error; /* palloc'd; NULL: none */
-	bool mute;		   /* time was up, though its server, or somebody, had taken the connection */
-	ShardAddressGround ground; /* if it is this database that has answered */
+	const char *error;		   /* palloc'd; NULL: none */
+	bool mute;				   /* no answer in time, though the connection was taken */
+	ShardAddressGround ground; /* if this database itself has answered */
 	bool taken;				   /* for peer_client.c */
 } ShardPeerQuestion;
 
 /*
- * Asks all of them at once, but for those that are answered already, and returns when all have
- * answered, failed, or time is up.
+ * Asks all questions at once, except for those that are answered already, and returns when all are answered or
+ * failed, or the time is up.
  */
 extern void shard_peer_client_ask(ShardPeerQuestion *questions, int count, const char *procedure,
 								  int timeout_ms);

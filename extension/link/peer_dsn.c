@@ -1,11 +1,11 @@
 /*
  * link/peer_dsn.c
- *		Addresses of nodes: which options they may have, and what we add.
+ *		Addresses of nodes: which options they may have, and what this node adds.
  *
- * An address says where a node is, and as whom to call there; it comes from others, and all members
- * know it. So it holds no secret, and nothing that has a file read, a library loaded, or a connection be
- * weaker or go elsewhere than its host says: a list of what it may have, and the rest is refused. Files
- * and TLS are of the settings of each server (peer_files.c). Nothing is kept here but a counter.
+ * An address says where a node is, and under which role to call there; it comes from others, and all members know it.
+ * So it holds no secret, and nothing that has a file read, a library loaded, or a connection be weaker or go elsewhere
+ * than its host says: a list of what it may have, and the rest is refused. Files and TLS are of the settings of each
+ * server (peer_files.c). Nothing is kept here but a counter.
  */
 #include "postgres.h"
 
@@ -23,7 +23,7 @@
 /* Most that is waited for a connection, for one host of the address. */
 #define CONNECT_TIMEOUT 5
 
-/* Options that an address may have: names, and numbers that are smaller than ours. */
+/* Options that an address may have: names, and numbers that are smaller than this node's. */
 static const char *const allowed[] = {
 	"host",
 	"port",
@@ -37,7 +37,7 @@ static const char *const allowed[] = {
 	"tcp_user_timeout",
 };
 
-/* What to do instead, for options that somebody may well want. */
+/* What to do instead, for options that an operator may well want. */
 typedef struct Advice
 {
 	const char *option;
@@ -63,7 +63,7 @@ static const Advice advices[] = {
 	{"load_balance_hosts", "Remove it: of several hosts the one that can be written to is taken."},
 };
 
-/* Numbers that are ours unless the address says less. */
+/* Numbers that are this node's unless the address says less. */
 typedef struct OurLimit
 {
 	const char *option;
@@ -77,11 +77,11 @@ static const OurLimit limits[] = {
 };
 
 /*
- * What a call relies on, whatever role and database say there. With client_connection_check_interval a
- * call whose connection we closed ends within a second; that is our cancel. (PQcancel waits for a
- * connection of its own, for as long as the network likes.) By shard.link the session is ended there when
- * somebody wants the database for himself, though nothing was called in it yet (visitor.c); a server
- * without the library takes it for a setting of nobody.
+ * What a call relies on, whatever role and database say there. With client_connection_check_interval a call whose
+ * connection the caller closed ends within a second; that is the cancel of calls. (PQcancel waits for a connection of
+ * its own, for as long as the network likes.) By shard.link the session is ended there when a command wants the
+ * database to itself, though nothing was called in it yet (visitor.c); a server without the library takes it for a
+ * placeholder setting.
  */
 static const char *const server_options =
 	"-c search_path=pg_catalog,pg_temp"
@@ -94,8 +94,8 @@ static const char *const server_options =
 	" -c shard.link=on";
 
 /*
- * How often nobody answered at an address, by its hash. Two that share a place only begin with another
- * host than need be.
+ * How often hosts at an address did not answer, by the address's hash. Two addresses that share a place only begin with
+ * another host than need be.
  */
 #define TURNS 64
 static uint32 turns[TURNS];
@@ -103,7 +103,7 @@ static uint32 turns[TURNS];
 /* Hosts of an address: one server, and its standbys. */
 #define MOST_HOSTS 8
 
-/* Of the address, of ours, and the end. */
+/* The options of the address, of this node, and the end. */
 #define MAX_OPTIONS 96
 
 typedef struct Options
@@ -202,7 +202,7 @@ count_elements(const char *list)
 static bool
 is_good(const PQconninfoOption *option)
 {
-	/* A connection string for libpq, with a password maybe: nobody's name of a database. */
+	/* A connection string for libpq, which may have a password: never the name of a database. */
 	return is_allowed(option->keyword) &&
 		   (strcmp(option->keyword, "dbname") != 0 || strstr(option->val, "://") == NULL);
 }
@@ -309,9 +309,6 @@ parse(const char *dsn, ShardPeerFailure *failure)
 	return NULL;
 }
 
-/*
- * Checks an address; see peer.h.
- */
 void
 shard_peer_check_dsn(const char *dsn, const char *what)
 {
@@ -328,9 +325,6 @@ shard_peer_check_dsn(const char *dsn, const char *what)
 					failure.hint[0] != '\0' ? errhint("%s", failure.hint) : 0));
 }
 
-/*
- * What is wrong with an address; see peer.h.
- */
 const char *
 shard_peer_dsn_problem(const char *dsn)
 {
@@ -354,9 +348,7 @@ add(Options *options, const char *keyword, const char *value)
 	options->value[options->count] = NULL;
 }
 
-/*
- * Ours, unless the address says less; 0 there is "no limit", and so more.
- */
+/* This node's number, unless the address says less; 0 there is "no limit", and so more. */
 static int
 limited(const PQconninfoOption *options, const OurLimit *limit)
 {
@@ -399,8 +391,8 @@ shard_peer_dsn_hosts(const char *dsn)
 }
 
 /*
- * A list that begins with another of its elements. libpq goes on to the next host when one refuses,
- * but not, in asynchronous use, when one is silent: then we begin with the next one ourselves.
+ * A list that begins with another of its elements. libpq goes on to the next host when one refuses, but not, in
+ * asynchronous use, when one is silent: then this file begins with the next one.
  */
 static const char *
 rotated(const char *list, uint32 turn)
@@ -416,7 +408,7 @@ rotated(const char *list, uint32 turn)
 }
 
 /*
- * The options of an address, and ours. The numbers are those of the first host if there are several.
+ * The options of an address, and this node's. The numbers are those of the first host if there are several.
  */
 static void
 collect(Options *all, const PQconninfoOption *given, const char *purpose, uint32 turn)
@@ -433,7 +425,7 @@ collect(Options *all, const PQconninfoOption *given, const char *purpose, uint32
 		if (is_given(option) && !is_limit(option->keyword))
 			add(all, option->keyword, list ? rotated(option->val, turn) : option->val);
 	}
-	/* each node has a role of its own, and an address is one for all who call there: the last one counts */
+	/* each node has a role of its own, and an address is one for all nodes that call there: the last one counts */
 	if (shard_peer_user[0] != '\0')
 		add(all, "user", shard_peer_user);
 	for (int i = 0; i < lengthof(limits); i++)
@@ -475,9 +467,6 @@ is_place(const char *keyword)
 		   strcmp(keyword, "dbname") == 0;
 }
 
-/*
- * The address of this database but for its host, in the manner of another address; see peer.h.
- */
 char *
 shard_peer_own_dsn(const char *dsn, const char *database)
 {
@@ -497,9 +486,7 @@ shard_peer_own_dsn(const char *dsn, const char *database)
 	return own.data;
 }
 
-/*
- * An address that names no server means this very one, wherever it listens; see peer.h.
- */
+/* An address that names no server means this very one, wherever it listens. */
 char *
 shard_peer_complete_dsn(const char *dsn, const char *socket_folder)
 {
@@ -529,17 +516,13 @@ ignore_notice(void *arg, const PGresult *notice)
 {
 }
 
-/* See peer_private.h. */
 uint32
 shard_peer_dsn_hash(const char *dsn)
 {
 	return hash_bytes((const unsigned char *) dsn, (int) strlen(dsn));
 }
 
-/*
- * Begins to connect; see peer_private.h. Names of hosts are looked up in here, by the system's
- * resolver, which may wait.
- */
+/* The system's resolver looks up names of hosts in here, and may wait. */
 PGconn *
 shard_peer_dsn_connect(const char *dsn, const char *purpose, uint32 *address, int *timeout_ms,
 					   ShardPeerFailure *failure)

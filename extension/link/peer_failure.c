@@ -33,8 +33,8 @@ one_line(char *text)
 }
 
 /*
- * Copies a text that came from anywhere: cut, without line ends, valid in our encoding. What is said
- * before a connection stands comes in the encoding of the other server.
+ * Copies a text that came from anywhere: cut, without line ends, valid in this database's encoding. What is said before
+ * a connection stands comes in the encoding of the other server.
  */
 static void
 copy_text(char *to, size_t size, const char *from)
@@ -56,9 +56,6 @@ copy_text(char *to, size_t size, const char *from)
 	one_line(to);
 }
 
-/*
- * Notes a failure; see peer_private.h.
- */
 void
 shard_peer_set_failure(ShardPeerFailure *failure, int sqlstate, const char *text,
 					   const char *detail, const char *hint)
@@ -128,7 +125,7 @@ take_states(char *text)
 	return sqlstate;
 }
 
-/* What an operator can do who is not let in; "": nothing in general. */
+/* What an operator can do for a role that is not let in; "": nothing in general. */
 static const char *
 login_hint(int refused, const PGconn *conn)
 {
@@ -142,7 +139,7 @@ login_hint(int refused, const PGconn *conn)
 	return "";
 }
 
-/* See peer_private.h. The connection gives verbose messages. */
+/* The connection gives verbose messages. */
 void
 shard_peer_set_login_failure(ShardPeerFailure *failure, const PGconn *conn)
 {
@@ -170,15 +167,12 @@ shard_peer_error(const ShardPeer *peer, const char **text)
 	return peer->failure.sqlstate;
 }
 
-/*
- * Raises the last failure; see peer.h.
- */
 void
 shard_peer_throw(const ShardPeer *peer, const char *what, const char *context)
 {
 	const ShardPeerFailure *failure = &peer->failure;
 	const char *hint = failure->hint;
-	/* Why the server lets nobody in is its own code, as for any client of it. */
+	/* A server that lets no role in gives the reason as its own code, as to any client of it. */
 	int sqlstate = failure->sqlstate != 0 ? failure->sqlstate : failure->refused;
 	const char *text = what != NULL && failure->sqlstate == 0
 						   ? psprintf("%s: %s", what, failure->text)

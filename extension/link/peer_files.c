@@ -2,9 +2,9 @@
  * link/peer_files.c
  *		Files and TLS of connections to other nodes: from settings, never from an address.
  *
- * libpq reads these files while it connects, in the midst of a worker or a backend, and nothing ends a
- * read of a pipe or a device: so it is looked whether they are regular files. Each connection has them
- * read anew; who replaces a certificate does not have to tell us. Nothing is kept here.
+ * libpq reads these files while it connects, in the midst of a worker or a backend, and nothing ends a read of a pipe
+ * or a device: so this file checks that they are regular files. Each connection reads them again, so a replaced
+ * certificate needs no reload. Nothing is kept here.
  */
 #include "postgres.h"
 
@@ -19,7 +19,7 @@
 /* No such file can be: libpq goes without, and does not look for the one in the home of the server's user. */
 #define NO_FILE "/dev/null/none"
 
-/* Since this version of libpq an address cannot have us tell a password in clear text. */
+/* Since this version of libpq an address cannot have libpq tell a password in clear text. */
 #define REQUIRE_AUTH_SINCE 160000
 
 typedef struct FileSetting
@@ -35,9 +35,7 @@ static const FileSetting files[] = {
 	{"passfile", &shard_peer_passfile, false},
 };
 
-/*
- * The options; see peer_private.h. Where a password is kept for something else we do not look.
- */
+/* A password that is kept for something else is not looked for. */
 int
 shard_peer_secure_options(ShardPeerOption *options)
 {
@@ -60,9 +58,6 @@ shard_peer_secure_options(ShardPeerOption *options)
 	return count;
 }
 
-/*
- * Looks at the files; see peer_private.h.
- */
 bool
 shard_peer_secure_check(ShardPeerFailure *failure)
 {
@@ -98,9 +93,6 @@ shard_peer_secure_check(ShardPeerFailure *failure)
 	return true;
 }
 
-/*
- * What is wrong with the settings; see peer.h.
- */
 const char *
 shard_peer_settings_problem(void)
 {

@@ -1,9 +1,10 @@
 /*
  * link/peer_ground.c
- *		Whether a connection of this server to itself is one, or somebody is in between (I15).
+ *		Whether a connection of this server to itself is direct, or passes through a process in between (I15).
  *
- * What comes over it says nothing of that: who passes it on can write what he likes. But both ends of a connection without anybody in between
- * are known here: a backend of this server has the socket's own number as its client's, and nobody else's connection can.
+ * What comes over it says nothing of that: a process that passes it on can write what it likes. But both ends of a
+ * direct connection are known here: a backend of this server has the socket's own number as its client's, and no other
+ * connection can have it.
  */
 #include "postgres.h"
 
@@ -71,7 +72,6 @@ is_loopback(const struct sockaddr_storage *own)
 	return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *) own)->sin6_addr);
 }
 
-/* See peer.h. */
 ShardAddressGround
 shard_peer_ground(const ShardPeer *peer)
 {
@@ -81,7 +81,7 @@ shard_peer_ground(const ShardPeer *peer)
 	if (peer->conn == NULL || PQsocket(peer->conn) < 0 ||
 		getsockname(PQsocket(peer->conn), (struct sockaddr *) &own, &length) != 0)
 		return SHARD_ADDRESS_RELAYED;
-	/* A folder is one of this server's (peer_dsn.c), and nobody else's socket has its port. */
+	/* A folder is one of this server's (peer_dsn.c), and no other server's socket has its port. */
 	if (own.ss_family == AF_UNIX)
 		return strtol(PQport(peer->conn), NULL, 10) == PostPortNumber ? SHARD_ADDRESS_LOCAL
 																	  : SHARD_ADDRESS_RELAYED;

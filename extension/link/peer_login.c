@@ -1,19 +1,20 @@
 /*
  * link/peer_login.c
- *		How much work a server may ask of whom logs in there by a password (P73).
+ *		How much work a server may ask of a client that logs in by a password (P73).
  *
- * SCRAM (RFC 5802) has the server say how often the password is hashed. libpq does as it is told, up to 2^31 - 1 times, which takes an
- * hour, and neither looks at interrupts nor at the time. The number comes from whoever has the address, before he has shown that
- * he knows anything. So what a server says is looked at before libpq reads it, and not read if it asks for too much.
+ * SCRAM (RFC 5802) has the server say how often the password is hashed. libpq does as it is told, up to 2^31 - 1 times,
+ * which takes an hour, and neither looks at interrupts nor at the time. The number comes from whatever server has the
+ * address, before that server has shown that it knows the password. So what a server says is looked at before libpq
+ * reads it, and not read if it asks for too much.
  *
- * libpq reads all that has come, and hashes once it has both sent its nonce and met an answer to it. So that nothing is read that was
- * not seen, whatever comes between look and read: only whole messages are read, the answer to a nonce is all that may follow
- * the question for one, and nobody can answer a nonce that is not sent. Other ways to log in take no work, or none that a
- * server names.
+ * libpq reads all that has come, and hashes once it has both sent its nonce and met an answer to it. So that libpq
+ * reads nothing unseen, whatever comes between look and read: only whole messages are read, the answer to a nonce is
+ * all that may follow the question for one, and a nonce that is not sent cannot be answered. Other ways to log in take
+ * no work, or none that a server names.
  *
  * Under TLS it is OpenSSL that has the bytes, if libpq was built with that.
  *
- * Nothing is durable. A connection that is refused here is begun anew after the usual back-off.
+ * Nothing is durable. A connection that is refused here is tried again after the usual back-off.
  */
 #include "postgres.h"
 
@@ -26,7 +27,7 @@
 #include "link/peer_private.h"
 
 /*
- * PostgreSQL's own scram_iterations is 4096. So many take some 50 ms, in which nothing else is done.
+ * PostgreSQL's own scram_iterations is 4096. This many take some 50 ms, in which nothing else is done.
  */
 #define MOST_ITERATIONS 65536
 
@@ -88,8 +89,8 @@ tls(void)
 }
 
 /*
- * The end of TLS is met once, by who looks: a certificate that the server does not take is told by it, and libpq would not know any
- * more. So it is said here as libpq says it.
+ * The end of TLS is met once, by the process that looks: a server tells in it that it does not take the client's
+ * certificate, and libpq would find nothing more to read. So it is said here as libpq says it.
  */
 static void
 note_end(Look *look, const char *reason)
@@ -136,7 +137,10 @@ peek(Look *look)
 	return SHARD_PEER_LOGIN_READ;
 }
 
-/* So many bytes wake who waits for the socket: a message that comes in pieces is waited for, and not looked at again and again. */
+/*
+ * This many bytes wake the process that waits for the socket: a message that comes in pieces is waited for, and not
+ * looked at again and again.
+ */
 static void
 wake_by(const ShardPeer *peer, int bytes)
 {
@@ -236,7 +240,10 @@ is_closed(const ShardPeer *peer)
 	return poll(&fd, 1, 0) > 0;
 }
 
-/* More of it has to come. A socket that is closed would be ready for ever; what is cut off is not for libpq, which may find more there. */
+/*
+ * More of the message has to come. A socket that is closed would stay ready; what is cut off is not for libpq, which
+ * may find more there.
+ */
 static ShardPeerLogin
 wait_for(const Look *look, int bytes)
 {
@@ -287,7 +294,6 @@ take(Look *look)
 	return SHARD_PEER_LOGIN_READ;
 }
 
-/* See peer_private.h. */
 ShardPeerLogin
 shard_peer_login_look(ShardPeer *peer)
 {

@@ -13,7 +13,7 @@
 typedef enum ShardPeerStep
 {
 	SHARD_PEER_STEP_CONNECT, /* PQconnectPoll; -> CHECK */
-	SHARD_PEER_STEP_CHECK,	 /* what is called is ours; settings that come late; -> IDLE */
+	SHARD_PEER_STEP_CHECK,	 /* are the procedures the extension's? late settings; -> IDLE */
 	SHARD_PEER_STEP_IDLE,	 /* -> PREPARE, EXECUTE */
 	SHARD_PEER_STEP_PREPARE, /* first call of a procedure; -> EXECUTE */
 	SHARD_PEER_STEP_EXECUTE	 /* -> IDLE */
@@ -26,7 +26,7 @@ typedef enum ShardPeerStep
 typedef struct ShardPeerFailure
 {
 	int sqlstate; /* 0: none came */
-	int refused;  /* SQLSTATE with which a server refused the login; 0: it did not */
+	int refused;  /* SQLSTATE with which a server refused the login; 0: none did */
 	char text[1024];
 	char detail[1024];
 	char hint[512];
@@ -76,7 +76,7 @@ struct ShardPeer
 	int64 last_backoff; /* the longest one, microseconds */
 	int64 backoff;		/* of the last failure, microseconds */
 	int64 next_open;	/* not before */
-	bool open_refused;	/* somebody waits for next_open */
+	bool open_refused;	/* a caller waits for next_open */
 	bool unreported;	/* failed since the last poll */
 	ShardPeerFailure failure;
 
@@ -86,7 +86,7 @@ struct ShardPeer
 
 	/* peer_surplus.c */
 	uint64 read;	  /* bytes of the connection, up to the end of the last step */
-	uint64 surplus;	  /* of them, those that nobody asked for */
+	uint64 surplus;	  /* of those bytes, the ones that were sent unasked */
 	int64 reading;	  /* what came since then, in microseconds */
 	uint64 addresses; /* of the process, in bytes, before it was looked at last */
 
@@ -96,7 +96,7 @@ struct ShardPeer
 	int64 heard_at;	  /* the other node, for all that is known; 0: never */
 
 	/* peer_wait.c */
-	int position;	 /* in the set; -1: not in it */
+	int position;	 /* the socket in the set; -1: none */
 	pgsocket socket; /* as it is there */
 	uint32 events;
 };
@@ -104,24 +104,24 @@ struct ShardPeer
 /* All connections of this process. */
 extern dlist_head shard_peer_list;
 
-/* A connection came, went, or has another socket: the set is to be made anew. */
+/* A connection came, went, or has another socket: the set of sockets is made again. */
 extern void shard_peer_wait_changed(void);
 
-/* peer_turn.c: may another connection be open; may this one be made now? If not it may be tried again at next_open. */
+/* peer_turn.c: may another connection be open; may this one be made now? If not, the owner may try again at next_open. */
 extern bool shard_peer_has_room(void);
 extern bool shard_peer_take_turn(ShardPeer *peer);
 
 /* peer_surplus.c: a connection begins, of which nothing was read. */
 extern void shard_peer_surplus_begin(ShardPeer *peer);
 
-/* A step is over, with an answer of so many bytes. */
+/* A step is over, with an answer of the given number of bytes. */
 extern void shard_peer_surplus_step(ShardPeer *peer, uint64 answer);
 
 /* Reads what has come; false: the connection is gone. */
 extern bool shard_peer_receive(ShardPeer *peer);
 extern bool shard_peer_is_encrypted(const ShardPeer *peer);
 
-/* Has the server said too much, that nobody asked for or in answer? Then *failure says so, and the connection is to be closed. */
+/* Has the server said too much, unasked or in answer? Then *failure says so, and the connection is to be closed. */
 extern bool shard_peer_surplus_fails(ShardPeer *peer);
 
 /*
@@ -148,8 +148,8 @@ extern void shard_peer_set_login_failure(ShardPeerFailure *failure, const PGconn
 extern int shard_peer_dsn_hosts(const char *dsn);
 
 /*
- * Begins to connect: the options of the dsn and ours. NULL, with *failure set: it may not be used, or
- * there is no memory. *address: what to tell shard_peer_dsn_silent().
+ * Begins to connect: the options of the dsn and this node's. NULL, with *failure set: the dsn may not be used, or there
+ * is no memory. *address: what to tell shard_peer_dsn_silent().
  */
 extern PGconn *shard_peer_dsn_connect(const char *dsn, const char *purpose, uint32 *address,
 									  int *timeout_ms, ShardPeerFailure *failure);
@@ -157,7 +157,7 @@ extern PGconn *shard_peer_dsn_connect(const char *dsn, const char *purpose, uint
 /* That number of an address. */
 extern uint32 shard_peer_dsn_hash(const char *dsn);
 
-/* Nobody answered there in time: the next connection of this process begins with the next host. */
+/* The host at this address did not answer in time: the next connection of this process begins with the next host. */
 extern void shard_peer_dsn_silent(uint32 address);
 
 /* peer_files.c: what settings say of how connections are made. */
@@ -172,5 +172,5 @@ typedef struct ShardPeerOption
 /* The options, and their number; values live as long as the settings. */
 extern int shard_peer_secure_options(ShardPeerOption *options);
 
-/* Whether the files that they name can be read without waiting. False: *failure says which. */
+/* Whether the files that the options name can be read without waiting. False: *failure says which. */
 extern bool shard_peer_secure_check(ShardPeerFailure *failure);

@@ -2,8 +2,8 @@
  * link/peer_role.c
  *		For which node a role of links may speak (T8).
  *
- * Table shard.peer_role, by the role that has logged in: who sets another one that it is a member of stays who it is. A backend
- * remembers what it has read until the table changes.
+ * Table shard.peer_role, by the role that has logged in: a role that sets another role of which it is a member still
+ * counts as itself. A backend remembers what it has read until the table changes.
  *
  * If the process dies right here: the table is as it was, or as the transaction left it.
  */

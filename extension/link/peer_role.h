@@ -5,9 +5,9 @@
 #pragma once
 
 /*
- * Called in a transaction, before anything is done for a call of another node: error 42501 if the role that has logged in was given
- * to another node than the one that the call is from. from 0: the caller says that it is no node yet, which a role of a node
- * is not. Cheap, as long as shard_allow_peer() is not called.
+ * Called in a transaction, before anything is done for a call of another node: error 42501 if the role that has logged
+ * in was given to another node than the one that the call is from. from 0: the caller says that it is no node yet,
+ * which is refused to the role of a node. Cheap, as long as shard_allow_peer() is not called.
  */
 extern void shard_peer_role_check(int32 from);
 

@@ -2,17 +2,18 @@
  * link/peer_surplus.c
  *		How much a server says over a connection: in answer to a call, and beside what was asked for (P37, P67).
  *
- * libpq keeps, until the connection ends, each setting that a server reports (ParameterStatus), in a list that it walks for
- * the next one, and notifications. A server that is not what it should be could say them without end. So the bytes that came are
- * compared with the answers: by the system's count of the socket, as libpq has none. Connections without such a count (not
- * of TCP, not of Linux) are bounded by the time alone that reading takes.
+ * libpq keeps, until the connection ends, each setting that a server reports (ParameterStatus), in a list that it walks
+ * for the next one, and notifications. A server that is not what it should be could say them without end. So the bytes
+ * that came are compared with the answers: by the system's count for the socket, as libpq keeps none. Connections
+ * without such a count (not of TCP, not of Linux) are bounded by the time alone that reading takes.
  *
- * libpq keeps an answer, too, until all of it is there. So no more of it is read than the call can have in answer, and what is too
- * much is not looked into. And it makes room for a whole message once that begins, and then reads as long as there is room and
- * something to read, which there always is if who sends is as fast as who reads. So the room that it has made is looked at before
- * more is read: by the process's addresses, as libpq tells nobody (on Linux).
+ * libpq keeps an answer, too, until all of it is there. So no more of it is read than the call can have in answer, and
+ * what is too much is not looked into. And it makes room for a whole message once that begins, and then reads as long
+ * as there is room and something to read, which there always is if the sender is as fast as the reader. So the room
+ * that libpq has made is looked at before more is read: by the size of the process's address space (on Linux), as libpq
+ * does not tell it.
  *
- * Nothing is durable. A connection with too much surplus is closed, and begun anew after the usual back-off.
+ * Nothing is durable. A connection with too much surplus is closed, and opened again after the usual back-off.
  */
 #include "postgres.h"
 
@@ -33,21 +34,21 @@
 #include "link/peer_private.h"
 
 /*
- * So much may come over a connection that nobody has asked for: what is said while connecting, with certificates, and
- * years of settings that are changed. Many more of the shortest ones would take seconds to be put into their list.
+ * The bytes that may come over a connection unasked: what is said while connecting, with certificates, and years of
+ * settings that are changed. Many more of the shortest settings would take seconds to be put into libpq's list.
  */
 #define MOST_SURPLUS (128 * 1024)
 
 /*
- * Reading what comes in a step may take so much of the processor, in microseconds, and as much more as copying it takes; what each
- * look takes at least does not count. Without a count of bytes it is so much at a time. It is what tells a long list of settings while an answer is awaited, whose length nobody
- * knows, also if it comes in small pieces.
+ * The processor time, in microseconds, that reading what comes in a step may take, beside the time for copying it; what
+ * each look takes at least does not count. Without a count of bytes the limit is for each read. It finds a long list of
+ * settings while an answer of unknown length is awaited, also if the list comes in small pieces.
  */
 #define READ_US 100000
 #define COPIED_BYTES_US 50
 #define LOOK_US 50
 
-/* A step takes so many bytes beside the answer: descriptions of rows and ends of commands, each in a record of TLS. */
+/* The bytes of a step beside the answer: descriptions of rows and ends of commands, each in a record of TLS. */
 #define STEP_BYTES 192
 
 /* An answer in records of TLS is longer by less than this part. */
@@ -57,12 +58,13 @@
 #define MB (1024 * KB)
 
 /*
- * libpq makes room by doubling, and has a result beside it. malloc asks for some more, but not for so much.
+ * libpq makes room by doubling, and has a result beside it. malloc asks the system for somewhat more, within this
+ * factor.
  */
 #define ROOMS 4
 #define LEAST_ROOM (512 * KB)
 
-/* What is said in answer to a procedure that is not named below: who somebody is, positions of lanes, that it was done. */
+/* The longest answer of a procedure that is not named below: who a node is, positions of lanes, that it was done. */
 #define MOST_ANSWER (64 * KB)
 
 /*
@@ -82,7 +84,7 @@ static const struct
 	{"strategy", 16 * MB},
 };
 
-/* Bytes that libpq has read from the socket; 0: nobody knows. */
+/* Bytes that libpq has read from the socket; 0: unknown. */
 static uint64
 bytes_read(const ShardPeer *peer)
 {
@@ -92,7 +94,10 @@ bytes_read(const ShardPeer *peer)
 	int unread = 0;
 
 	memset(&info, 0, sizeof(info));
-	/* What comes between both is counted as read: who sends without end, while others have the processor, hides nothing. */
+	/*
+	 * What comes between both calls counts as read: a server that sends without end, while other processes have the
+	 * processor, hides nothing.
+	 */
 	if (ioctl(PQsocket(peer->conn), FIONREAD, &unread) != 0 ||
 		getsockopt(PQsocket(peer->conn), IPPROTO_TCP, TCP_INFO, &info, &length) != 0 ||
 		length < offsetof(struct tcp_info, tcpi_bytes_received) + sizeof(info.tcpi_bytes_received))
@@ -103,7 +108,7 @@ bytes_read(const ShardPeer *peer)
 #endif
 }
 
-/* Bytes of addresses that the process has; 0: nobody knows. The file stays open, as it is asked at each look. */
+/* Bytes of the process's address space; 0: unknown. The file stays open, as it is asked at each look. */
 static uint64
 addresses(void)
 {
@@ -139,7 +144,6 @@ since_step(const ShardPeer *peer)
 	return now > peer->read ? now - peer->read : 0;
 }
 
-/* See peer_private.h. */
 void
 shard_peer_surplus_begin(ShardPeer *peer)
 {
@@ -148,7 +152,6 @@ shard_peer_surplus_begin(ShardPeer *peer)
 	peer->reading = 0;
 }
 
-/* See peer_private.h. */
 void
 shard_peer_surplus_step(ShardPeer *peer, uint64 answer)
 {
@@ -172,7 +175,7 @@ processor_clock(void)
 	return now.tv_sec * INT64CONST(1000000) + now.tv_nsec / 1000;
 }
 
-/* So many bytes may come in answer to the step. */
+/* The most bytes that may come in answer to the step. */
 static uint64
 most_answer(const ShardPeer *peer)
 {
@@ -188,7 +191,6 @@ most_answer(const ShardPeer *peer)
 	return most + most / RECORD_PART;
 }
 
-/* See peer.h. */
 void
 shard_peer_expect(ShardPeer *peer, uint64 bytes)
 {
@@ -202,7 +204,10 @@ is_much(const ShardPeer *peer)
 	return peer->surplus + since_step(peer) > MOST_SURPLUS + most_answer(peer);
 }
 
-/* See peer_private.h. Nobody listens here, so libpq would keep notifications for good; to ask for them looks into what came. */
+/*
+ * No code of this process listens to notifications, so libpq would keep them for good; asking for them makes libpq look
+ * into what came.
+ */
 static void
 look(ShardPeer *peer, int64 began)
 {
@@ -213,7 +218,7 @@ look(ShardPeer *peer, int64 began)
 		return;
 	while ((notification = PQnotifies(peer->conn)) != NULL)
 		PQfreemem(notification);
-	/* where nobody counts bytes a long answer cannot be told from many looks */
+	/* without a count of bytes a long answer cannot be told from many looks */
 	if (bytes_read(peer) == 0)
 		peer->reading = 0;
 	peer->reading += Max(took - LOOK_US, 0);
@@ -237,7 +242,7 @@ say_long(ShardPeer *peer, const char *came)
 						   "Find out what listens at the address: a node does not do that.");
 }
 
-/* What nobody has asked for. */
+/* What was sent unasked. */
 static void
 say_surplus(ShardPeer *peer, const char *detail)
 {
@@ -246,7 +251,7 @@ say_surplus(ShardPeer *peer, const char *detail)
 						   "Find out what listens there: a server of PostgreSQL does not do that.");
 }
 
-/* See peer_private.h. While an answer comes nobody knows how long it is, but how long it may be. */
+/* While an answer comes its length is unknown, but its longest possible length is known. */
 bool
 shard_peer_surplus_fails(ShardPeer *peer)
 {
@@ -273,7 +278,6 @@ shard_peer_surplus_fails(ShardPeer *peer)
 	return true;
 }
 
-/* See peer_private.h. */
 void
 shard_peer_note_addresses(ShardPeer *peer)
 {
@@ -289,7 +293,6 @@ has_much_room(const ShardPeer *peer)
 	return now > peer->addresses && now - peer->addresses > ROOMS * most_answer(peer) + LEAST_ROOM;
 }
 
-/* See peer_private.h. */
 bool
 shard_peer_announces_much(ShardPeer *peer)
 {
@@ -302,14 +305,13 @@ shard_peer_announces_much(ShardPeer *peer)
 	return true;
 }
 
-/* See peer_private.h. */
 bool
 shard_peer_is_encrypted(const ShardPeer *peer)
 {
 	return PQsslInUse(peer->conn) || PQgssEncInUse(peer->conn);
 }
 
-/* See peer_private.h. Encrypted, a part of what was read may be left where the socket does not show it, so look more than once. */
+/* Under encryption a part of what was read may be left where the socket does not show it, so look more than once. */
 bool
 shard_peer_receive(ShardPeer *peer)
 {

@@ -2,9 +2,10 @@
  * link/peer_turn.c
  *		How many connections of this process are open, and how many are on their way at a time.
  *
- * A map may name hundreds of nodes that are gone for good, each of which is called until it is given up, and whoever sits at
- * an address may let a connection hang. Descriptors are for those who answer: the rest wait for their turn, in the order
- * in which they asked first. Who was heard lately goes before all who were not, and who has failed before has half of the room.
+ * A map may name hundreds of nodes that are gone for good, each of which is called until it is given up, and a server
+ * at such an address may let a connection hang. Descriptors are for peers that answer: the rest wait for their turn, in
+ * the order in which they asked first. Peers that were heard lately go before all that were not, and peers that have
+ * failed before have half of the room.
  */
 #include "postgres.h"
 
@@ -20,10 +21,13 @@
 #define MOST_CONNECTING 32
 #define MOST_HEARD 48
 
-/* Who was heard so long ago is not preferred any more; in microseconds, like the others. */
+/* A peer that was heard longer ago than this is not preferred any more; in microseconds, like the others. */
 #define HEARD_LATELY (5 * 1000 * 1000)
 
-/* Who waits for a turn asks again after this, or as soon as it has something to say; who has not asked for longer waits no more. */
+/*
+ * A peer that waits for a turn asks again after this time, or as soon as it has something to say; one that has not
+ * asked for longer waits no more.
+ */
 #define TURN_NAP (100 * 1000)
 #define TURN_FORGOTTEN (3 * 1000 * 1000)
 
@@ -58,7 +62,10 @@ look(const ShardPeer *peer, int64 now)
 
 		room.open += other->conn != NULL;
 		room.connecting += is_connecting(other);
-		/* who has failed does not stand before who has not: the room that is left may be none of his */
+		/*
+		 * a peer that has failed does not stand before one that has not: the room that is left may be closed to failed
+		 * peers
+		 */
 		room.before += other != peer && other->turn != 0 && other->conn == NULL &&
 					   (peer->turn == 0 || other->turn < peer->turn) &&
 					   (peer->failures > 0 || other->failures == 0) &&
@@ -67,14 +74,13 @@ look(const ShardPeer *peer, int64 now)
 	return room;
 }
 
-/* The other node was heard: whoever waits for nothing but its turn may connect before others. */
+/* The other node was heard: if its peer only waits for its turn, it may connect before others. */
 void
 shard_peer_prefer(ShardPeer *peer)
 {
 	peer->heard_at = shard_clock_now();
 }
 
-/* See peer_private.h. */
 bool
 shard_peer_has_room(void)
 {
@@ -86,7 +92,6 @@ shard_peer_has_room(void)
 	return open < Max(max_safe_fds / 3 - DESCRIPTORS_KEPT, 1);
 }
 
-/* See peer_private.h. */
 bool
 shard_peer_take_turn(ShardPeer *peer)
 {

@@ -2,12 +2,12 @@
  * link/peer_wait.c
  *		Waiting for the latch and for the sockets of all connections of this process.
  *
- * The set lives as long as the process, and is made anew only when a connection came, went or has
- * another socket. libpq may close a socket and get another one of the same number while it connects,
- * which the kernel's set does not notice; so each step of connecting counts as a change.
+ * The set lives as long as the process, and is made again only when a connection came, went or has another socket.
+ * libpq may close a socket and get another one of the same number while it connects, which the kernel's set does not
+ * notice; so each step of connecting counts as a change.
  *
- * The set needs a descriptor itself. If other code of this process has left none, sockets are looked at ten times a second
- * instead: nobody's process ends because of it.
+ * The set needs a descriptor itself. If other code of this process has left none, sockets are looked at ten times a
+ * second instead: no process ends because of it.
  */
 #include "postgres.h"
 
@@ -76,9 +76,7 @@ make_room(void)
 	return true;
 }
 
-/*
- * Makes the set. An error on the way leaves it to be made anew.
- */
+/* Makes the set. After an error on the way the next wait makes it again. */
 static void
 make_set(void)
 {
@@ -145,9 +143,6 @@ update_events(void)
 	}
 }
 
-/*
- * Waits; see peer.h.
- */
 void
 shard_peer_wait(long timeout_ms, uint32 wait_event)
 {

@@ -1,6 +1,6 @@
 /*
  * link/pool.c
- *		Connections of this process to one place, for one purpose: so many at most, each with one call at a time.
+ *		Connections of this process to one place, for one purpose: a limited number, each with one call at a time.
  */
 #include "postgres.h"
 
@@ -40,7 +40,7 @@ goes_on(const ShardPool *pool, const ShardPoolLink *link)
 	return pool->use->patient && link->call != NULL && !link->call->sent;
 }
 
-/* The owner, who is told of an event, may forget the pool. */
+/* The owner, which is told of an event, may forget the pool. */
 static bool
 poll_link(ShardPool *pool, ShardPoolLink *link)
 {
@@ -68,6 +68,15 @@ shard_pool_poll(ShardPool *pool)
 	for (int i = 0; i < pool->use->most; i++)
 		any |= poll_link(pool, &pool->links[i]);
 	return any;
+}
+
+bool
+shard_pool_has_room(const ShardPool *pool)
+{
+	for (int i = 0; i < pool->use->most; i++)
+		if (pool->links[i].call == NULL)
+			return true;
+	return false;
 }
 
 bool

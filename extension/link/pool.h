@@ -1,14 +1,14 @@
 /*
  * link/pool.h
- *		Connections of this process to one place, for one purpose: so many at most, each with one call at a time.
+ *		Connections of this process to one place, for one purpose: a limited number, each with one call at a time.
  *
- * The owner keeps the queue of what waits, says whose turn it is, makes the bytes of a call and reads the answer. The pool opens
- * connections as calls need them, follows the address, tells which call an answer or a failure belongs to, and closes a
- * connection that was not used for a minute. The back-off is the connection's own (peer.h).
+ * The owner keeps the queue of what waits, says whose turn it is, makes the bytes of a call and reads the answer. The
+ * pool opens connections as calls need them, follows the address, tells which call an answer or a failure belongs to,
+ * and closes a connection that was not used for a minute. The back-off is the connection's own (peer.h).
  *
  * A call gets its connection by shard_pool_reserve(), before that is open, so that no other call takes it; or by
- * shard_pool_send(), over any that is ready, so that the owner can withdraw the call until then. In each turn of the process the
- * owner calls shard_pool_poll(), reserves, calls shard_pool_open(), and sends.
+ * shard_pool_send(), over any that is ready, so that the owner can withdraw the call until then. In each turn of the
+ * process the owner calls shard_pool_poll(), reserves, calls shard_pool_open(), and sends.
  *
  * Nothing is durable; no error is raised but for lack of memory.
  */
@@ -62,16 +62,19 @@ struct ShardPool
 #define shard_pool_container(type, member, pointer) \
 	((type *) ((char *) (pointer) -offsetof(type, member)))
 
-/* Tells the owner what happened; closes what nobody needs. True: something happened. */
+/* Tells the owner what happened; closes connections that are needed no more. True: something happened. */
 extern bool shard_pool_poll(ShardPool *pool);
+
+/* Is there a connection, open or not, that no call has? */
+extern bool shard_pool_has_room(const ShardPool *pool);
 
 /* Gives a call a connection, open or not, that has none. False: all have. */
 extern bool shard_pool_reserve(ShardPool *pool, ShardPoolCall *call);
 
 /*
- * Begins to connect for calls that are reserved, and so many connections that have no call, of which none is tried beside one
- * that waits for its back-off: a node that cannot be reached is tried by one. incarnation: as shard_peer_heard() takes it; 0: not
- * known.
+ * Begins to connect for calls that are reserved, and the given number of connections that have no call, of which none
+ * is tried beside one that waits for its back-off: a node that cannot be reached is tried by one. incarnation: as
+ * shard_peer_heard() takes it; 0: not known.
  */
 extern void shard_pool_open(ShardPool *pool, const char *dsn, int32 incarnation, int wanted);
 

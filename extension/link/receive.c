@@ -2,24 +2,22 @@
  * link/receive.c
  *		Messages, facts and marks from another node: hello and receive (X3, X4).
  *
- * One call is one transaction: the lock of the extension, then the locks of the streams it
- * speaks of, ascending by lane; what is new of each stream is appended to the log behind the facts that
- * came with it, and the new positions as rows of the same transaction. After the commit the positions in
- * shared memory follow, and only then are the locks released; workers of the lanes are woken. Then, with
- * nothing held, the call waits for the release gate, and answers (T3). A call that brings only marks and
- * refusals does not wait: whoever tells them will tell them again.
+ * One call is one transaction: the lock of the extension, then the locks of the streams it speaks of, ascending by
+ * lane; what is new of each stream is appended to the log behind the facts that came with it, and the new positions as
+ * rows of the same transaction. After the commit the positions in shared memory follow, and only then are the locks
+ * released; workers of the lanes are woken. Then, with nothing held, the call waits for the release gate, and answers
+ * (T3). A call that brings only marks and refusals does not wait: the node that tells them will tell them again.
  *
- * If the process dies right here: before the commit nothing happened. After it rows and positions are
- * there, both or none, and the caller, who got no answer, says hello, hears the position and goes on
- * behind it. A backend that carries out a call of a connection long gone commits before or after the
- * lock; rows up to the position are skipped, and rows behind a gap are refused (X5). An answer that was
- * given tells what is durable (G1), as a position is told only when the gate has passed the commit that
- * made it, whoever made it.
+ * If the process dies right here: before the commit nothing happened. After it rows and positions are there, both or
+ * none, and the caller, which got no answer, says hello, hears the position and goes on behind it. A backend that
+ * carries out a call of a connection long gone commits before or after the lock; rows up to the position are skipped,
+ * and rows behind a gap are refused (X5). An answer that was given tells what is durable (G1), as a position is told
+ * only when the gate has passed the commit that made it, in whichever backend.
  *
  * Snapshots play no part: a position is read under the stream's lock from shared memory, which each
  * commit changes before it releases that lock.
  *
- * The bytes come from anywhere. core/packet.c takes only what fits together; what it cannot judge, texts
+ * The bytes come from anywhere. core/flow/packet.c takes only what fits together; what it cannot judge, texts
  * and messages, is looked at here. A call with one bad byte is refused as a whole.
  */
 #include "postgres.h"
@@ -62,7 +60,7 @@ typedef struct Receive
 	ShardLanes changed;	 /* of the positions that changed */
 	ShardPeerPosition position[SHARD_LANES]; /* as of this transaction */
 	ShardLanes goes_on;						 /* of those that are certainly not quarantined */
-	ShardLanes news;						 /* of those whose quarantine began or ended */
+	ShardLanes news;						 /* the lanes whose quarantine began or ended */
 	int32 quarantine[SHARD_LANES];			 /* as the origin says now; 0: nothing */
 	ShardFact *facts;						 /* decided homes that came with it, and are true */
 	int n_facts;
@@ -220,7 +218,7 @@ append(const ShardRow *row, int lane)
 	shard_session_appended(lane);
 }
 
-/* Appends a row with a payload of our own. from: the node whose word it is, where that matters; else 0. */
+/* Appends a row with a payload that this node makes. from: the node whose word it is, where that matters; else 0. */
 static void
 append_bytes(ShardKind kind, int32 from, int32 type_id, int32 shard, int lane,
 			 const StringInfoData *bytes)
@@ -516,8 +514,8 @@ append_hello(Receive *receive)
 }
 
 /*
- * Appends the new positions. Rows that spoke of these streams before have seqs up to the log's last
- * one of now, as we hold the locks.
+ * Appends the new positions. Rows that spoke of these streams before have seqs up to the log's last one of now, as this
+ * call holds the locks.
  */
 static void
 append_positions(Receive *receive)

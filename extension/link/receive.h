@@ -28,15 +28,15 @@ extern int shard_receive_fact_read(ShardCallee *callee, ShardFact **facts);
 typedef struct ShardReceiveTarget
 {
 	int32 type_id; /* 0: none yet */
-	bool here;	   /* this node has it, or what it has left */
-	bool asked;	   /* the map was asked for it, too */
+	bool here;	   /* this node has the type, or what the type has left */
+	bool asked;	   /* the map was asked for the type, too */
 	bool reported; /* the call has something for what there is not */
 	ShardTargetLearned learned;
 } ShardReceiveTarget;
 
 /*
- * Is a message to be taken? False: there never was what it is for; it is passed over, and its sender is named. Errors with
- * NOT_YET if the sender may know more of it than this node does.
+ * Is a message to be taken? False: the type or shard that it is for never existed; the message is passed over, and its
+ * sender is named. Errors with NOT_YET if the sender may know more of it than this node does.
  */
 extern bool shard_receive_target_takes(ShardReceiveTarget *target, const ShardCallee *callee,
 									   int32 type_id, int32 shard);

@@ -2,9 +2,9 @@
  * link/receive_fact.c
  *		Decided homes that another node tells with its call, beside what this node has learned (T6).
  *
- * Who tells a home is not believed. The map that this node has learned of the cluster says whether it is true; what that
- * does not reach yet comes a moment later from the coordinator, and the caller waits or comes again: rows that are tagged
- * with an epoch that is not known here could not be met (H3).
+ * The word of the caller is not believed. The map that this node has learned of the cluster says whether it is true;
+ * what that does not reach yet comes a moment later from the coordinator, and the caller waits or comes again: rows
+ * that are tagged with an epoch that is not known here could not be met (H3).
  *
  * Nothing is written here. If the process dies right here, nothing happened.
  */
@@ -26,7 +26,7 @@
 /* Troubles of links have their worker's number; what callers do has none. */
 #define NO_WORKER (-1)
 
-/* Names who tells what was not decided: once a minute in the log, and in shard_health(). */
+/* Names the node that tells what was not decided: once a minute in the log, and in shard_health(). */
 static void
 report_false(const ShardCallee *callee, const ShardFact *fact)
 {
@@ -54,7 +54,7 @@ judge(const ShardCallee *callee, ShardFact *fact, int64 upto_n, ShardFact *ahead
 	switch (shard_fact_judge(fact, &learned))
 	{
 		case SHARD_FACT_LEARNED:
-			/* who tells it may know nothing of the move, or lie about it */
+			/* the node that tells it may know nothing of the move, or lie about it */
 			fact->move_id = learned.home.move_id;
 			return true;
 		case SHARD_FACT_PAST:

@@ -22,7 +22,7 @@
 /* Troubles of links have their worker's number; what callers do has none. */
 #define NO_WORKER (-1)
 
-/* Names who sends it: once in a call, once a minute in the log, and in shard_health(). */
+/* Names the node that sends it: once in a call, once a minute in the log, and in shard_health(). */
 static void
 report_false(ShardReceiveTarget *target, const ShardCallee *callee, const char *kind, int32 shard)
 {
@@ -116,7 +116,7 @@ shard_receive_target_marks(ShardReceiveTarget *target, const ShardCallee *callee
 {
 	if (target->type_id != type_id)
 		look_here(target, type_id);
-	/* whoever is named already needs no further look */
+	/* a node that is named already needs no further look */
 	if ((target->here || !target->reported) &&
 		judge(target, callee, type_id, shard) == SHARD_TARGET_FALSE)
 	{

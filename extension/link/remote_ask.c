@@ -6,7 +6,7 @@
  * its asker; from the moment that it is written to a socket it cannot. How it may end then:
  * - an answer: a reply, an error with all its parts, or NOT_HERE;
  * - the peer refuses the call by an SQLSTATE that says it looked at no more than the header: certainly
- *	 not executed, as with NOT_HERE; the home is looked up anew, after the connection's back-off;
+ *	not executed, as with NOT_HERE; the home is looked up again, after the connection's back-off;
  * - anything else: outcome unknown, SH100, never repeated.
  * To a home that is down nothing is sent: it would be refused, and its time might be over just then.
  * The asker waits in its slot of the ring and keeps the time itself; when it is gone the connection is
@@ -44,12 +44,12 @@
 #define MAX_QUEUED 4096
 
 /*
- * After a failure a connection is tried for so long after the last ask, so that what is said of it is true; in
+ * After a failure a connection is tried for this long after the last ask, so that what is said of it stays true; in
  * microseconds.
  */
 #define PROBE_LIMIT (60 * INT64CONST(1000000))
 
-/* An ask that was not executed is looked at again after so long: home and asker learn of a move apart. */
+/* An ask that was not executed is looked at again after this time: home and asker learn of a move apart. */
 #define AGAIN_AFTER (20 * INT64CONST(1000))
 
 /* How often a queue is looked through, in microseconds. */
@@ -285,7 +285,7 @@ next_ask(RemotePeer *peer)
 	return NULL;
 }
 
-/* Drops those whose askers are gone, and their connections with them; how many. */
+/* Drops asks whose askers are gone, and their connections with them; returns how many. */
 static int
 drop_abandoned(dlist_head *asks)
 {
@@ -332,7 +332,7 @@ reply_error(RemoteAsk *ask, int32 node, ErrorData *error)
 	MemoryContextSwitchTo(old);
 }
 
-/* Nobody knows whether it was executed. */
+/* It is unknown whether the ask was executed. */
 static void
 reply_unknown(RemoteAsk *ask, int32 node, const char *why)
 {
@@ -382,7 +382,7 @@ reply_answer(RemoteAsk *ask, int32 node, const ShardAskAnswer *answer)
 	MemoryContextSwitchTo(old);
 }
 
-/* It was certainly not executed: its home is to be looked up anew, soon. */
+/* The ask was certainly not executed: its home is looked up again, soon. */
 static void
 postpone(RemoteAsk *ask)
 {
@@ -393,7 +393,7 @@ postpone(RemoteAsk *ask)
 	dlist_push_tail(&postponed, &ask->link);
 }
 
-/* Gives those whose time has come back; true: there were some. */
+/* Gives back asks whose time has come; true: there were some. */
 static bool
 give_back(void (*again)(const ShardRequest *request, void *arg), void *arg)
 {
@@ -564,7 +564,7 @@ dispatch(RemotePeer *peer, const ShardBoardView *view, const ShardDirectoryMembe
 	return any;
 }
 
-/* How many connections the queue keeps busy; one, to try it, if nobody waits. */
+/* How many connections the queue keeps busy; one, to try it, if no ask waits. */
 static int
 connections_wanted(RemotePeer *peer)
 {

@@ -15,8 +15,8 @@
 extern void shard_remote_ask_start(ShardDatabase *db, int worker);
 
 /*
- * Begin: the request belongs to this file from now on (it copies it). call: to whom; its texts are
- * taken from the request. The caller has looked that there is room.
+ * Begin: the request belongs to this file from now on (it copies it). call names the entity; its texts are taken from
+ * the request. The caller has looked that there is room.
  */
 extern void
 shard_remote_ask_begin(const ShardRequest *request, int32 node, const ShardAskCall *call);
@@ -25,12 +25,12 @@ shard_remote_ask_begin(const ShardRequest *request, int32 node, const ShardAskCa
 extern int shard_remote_ask_room(void);
 
 /*
- * Polls; answers askers by shard_ring_reply(). again(): an ask that was certainly not executed, whose
- * home has to be looked up anew; the callee takes a copy. True: come again at once.
+ * Polls; answers askers by shard_ring_reply(). again(): an ask that was certainly not executed, whose home has to be
+ * looked up again; the callee takes a copy. True: come again at once.
  */
 extern bool shard_remote_ask_run(void (*again)(const ShardRequest *request, void *arg), void *arg);
 
-/* Nodes to which asks went; why no connection for asks to one can be made now, NULL: it can, or nobody tries. */
+/* Nodes to which asks went; why no connection for asks to one can be made now, NULL: it can, or no connection is wanted. */
 extern void shard_remote_ask_each(void (*visit)(int32 node));
 extern const char *shard_remote_ask_error(int32 node);
 

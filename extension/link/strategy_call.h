@@ -9,7 +9,7 @@
 
 typedef struct ShardStrategyQuestion
 {
-	uint64 secret; /* of shared memory: nobody but this node's own processes knows it */
+	uint64 secret; /* of shared memory: only processes of this node know it */
 	int32 type_id;
 	bool rebalance;
 	int n_regions; /* in order of registration */
@@ -17,7 +17,7 @@ typedef struct ShardStrategyQuestion
 	const char *members; /* JSON, as shard_plan_allocation() takes it */
 	int n_shards;
 	int32 *shards;
-	int32 *requesters; /* of allocate; 0: nobody */
+	int32 *requesters; /* of allocate; 0: no requester */
 } ShardStrategyQuestion;
 
 /* The answer: allocate: the nodes, as many as shards; rebalance: shards. Or why there is none. */
@@ -32,6 +32,6 @@ typedef struct ShardStrategyAnswer
 extern void shard_strategy_put_question(StringInfo out, const ShardStrategyQuestion *question);
 extern void shard_strategy_put_answer(StringInfo out, const ShardStrategyAnswer *answer);
 
-/* What was read is palloc'd. False: the bytes are none. */
+/* Texts and arrays that were read are palloc'd. False: the bytes are damaged. */
 extern bool shard_strategy_get_question(ShardReader *reader, ShardStrategyQuestion *question);
 extern bool shard_strategy_get_answer(ShardReader *reader, ShardStrategyAnswer *answer);

@@ -191,7 +191,6 @@ shard_stream_position_saved(void)
 	forget_written();
 }
 
-/* Says loudly what the origin found out about a stream: nothing comes on it until somebody decides. */
 void
 shard_stream_position_tell_quarantine(ShardDatabase *db, const ShardPeerPosition *position)
 {

@@ -12,9 +12,9 @@
 #include "shared/stream_position.h"
 
 /*
- * A region worker at its start, in the load transaction and with a snapshot: begin reads the table;
- * then the worker shows each row of kind POSITION of its lanes; then its lanes are ready, which is
- * said once the transaction has seen all of it. (shard_cursor_register() with shard_stream_position_row.)
+ * A region worker at its start, in the load transaction and with a snapshot: begin reads the table; then the worker
+ * shows each row of kind POSITION of its lanes; then, when the transaction has seen all of them, the worker says that
+ * its lanes are ready. (shard_cursor_register() with shard_stream_position_row.)
  */
 extern void shard_stream_position_load(ShardDatabase *db);
 extern void shard_stream_position_row(const ShardRow *row);
@@ -34,9 +34,9 @@ extern void shard_stream_position_saved(void);
  */
 extern void shard_stream_position_store(const ShardPeerPosition *position);
 
-/* What people call a quarantine; NULL: there is none. */
+/* The name of a quarantine for people; NULL: there is none. */
 extern const char *shard_stream_position_quarantine(int32 state);
 
-/* Says loudly what the origin found out about a stream: nothing comes on it until somebody decides. */
+/* Says loudly what the origin found out about a stream: the receiver takes nothing on it until an operator decides. */
 extern void
 shard_stream_position_tell_quarantine(ShardDatabase *db, const ShardPeerPosition *position);

@@ -25,13 +25,13 @@
 #include "base/compat.h"
 
 /*
- * Packets that were received, but are not known to be done for so long: hello asks once more for what
- * the home has told nobody, as its memory of that may have been lost.
+ * When packets were received but are not known to be done for this long, hello asks once more: the home may have lost
+ * its memory of what it has to tell.
  */
 #define HELLO_AGAIN_MS 5000
 #define LAST_HELLO_AGAIN_MS 60000
 
-/* Marks that go alone wait so long for others (transport_call.c), and a little more. */
+/* Marks that go alone wait this long for others (transport_call.c), and a little more. */
 #define NEWS_DUE_MS 21
 
 Transport shard_transport;
@@ -220,8 +220,8 @@ hello_is_due(Link *link, TimestampTz unconfirmed, TimestampTz now)
 }
 
 /*
- * Whoever is no member any more has nothing to say: its link ends before it fails, and what it failed of before is of
- * no interest. A quarantine stays, until somebody ends it.
+ * A node that is no member any more has nothing to say: its link ends before it fails, and earlier failures of the link
+ * are dropped. A quarantine stays until an operator ends it.
  */
 static void
 close_gone(Link *link)
@@ -233,7 +233,7 @@ close_gone(Link *link)
 		 member->record.status != SHARD_MEMBER_WRITTEN_OFF))
 		return;
 	shard_outbox_gone(link->node);
-	shard_transport_link_works(link); /* nobody is to hear of trouble with it */
+	shard_transport_link_works(link); /* its troubles are not reported any more */
 	link->failing = false;
 	if (shard_peer_state(link->peer) == SHARD_PEER_CLOSED)
 		return;
@@ -241,7 +241,7 @@ close_gone(Link *link)
 	forget_connection(link);
 }
 
-/* The member has another address: who is at the one before is not to hear any more, nor to speak. */
+/* The member has another address: the server at the one before shall neither hear nor speak any more. */
 static void
 follow_address(Link *link)
 {
@@ -338,7 +338,7 @@ close_all(void)
 	}
 }
 
-/* Who this node is, if that changed. False: nothing may leave now. */
+/* Learns which node this is, if that changed. False: nothing may leave now. */
 static bool
 follow_view(void)
 {

@@ -2,10 +2,10 @@
  * link/transport.h
  *		A region worker's links to the other nodes: hello, pushing, answers, marks (section 7).
  *
- * Per peer one connection (peer.h) and one call at a time, which carries packets of all lanes of this
- * worker, the marks and refusals that the peer as origin has to hear, and the facts that it may lack.
- * The receiver's answer tells what it has received; that it is done it tells by a call of its own to
- * us, whose marks come as rows of the log (SHARD_KIND_DONE).
+ * Per peer one connection (peer.h) and one call at a time, which carries packets of all lanes of this worker, the marks
+ * and refusals that the peer as origin has to hear, and the facts that it may lack. The receiver's answer tells what it
+ * has received; that messages are done the receiver tells by a call of its own to this node, whose marks come as rows
+ * of the log (SHARD_KIND_DONE).
  */
 #pragma once
 
@@ -18,23 +18,23 @@ extern void
 shard_transport_start(ShardDatabase *db, int worker, ShardLanes lanes, ShardRoutes *routes);
 
 /*
- * Between turns, no transaction open: connects, polls, takes answers, sends what the gate has
- * released. Cheap when there is nothing to do. True: come again at once. Errors are its own matter:
- * logged once for a run of the same failure, and shown in shard_peers.
+ * Between turns, no transaction open: connects, polls, takes answers, sends what the gate has released. Cheap when
+ * there is nothing to do. True: come again at once. The transport deals with errors itself: it logs a run of the same
+ * failure once, and shows it in shard_peers.
  */
 extern bool shard_transport_run(void);
 
-/* When it has to run again, in ms; -1: when something happens. */
+/* When the transport has to run again, in ms; -1: when something happens. */
 extern long shard_transport_due(void);
 
 /*
- * To be told to a node as origin after the commit at lsn is released: its items for the shard are
- * taken in up to rseq; they were refused, and this is the newest fact here.
+ * Tells a node as origin, after the commit at lsn is released: its items for the shard are taken in up to rseq; they
+ * were refused, and this is the newest fact here.
  */
 extern void shard_transport_announce(int32 origin, const ShardDone *done, XLogRecPtr lsn);
 extern void shard_transport_refuse(int32 origin, const ShardFact *fact, XLogRecPtr lsn);
 
-/* Between turns: streams to a node changed from outside (shard_link_accept()), hello is to be said anew. */
+/* Between turns: shard_link_accept() changed the streams to a node from outside; the link says hello again. */
 extern void shard_transport_restart(int32 node);
 
 /* Is the link to a node up? For the limit of what may wait (X7), and for people. */
@@ -53,16 +53,16 @@ typedef struct ShardTransportReport
 {
 	int32 node;
 	ShardTransportState state;
-	TimestampTz open_since; /* 0: it is not open */
+	TimestampTz open_since; /* 0: the link is not open */
 	int64 messages;			/* in the node's outbox */
-	int64 bytes;			/* of these */
+	int64 bytes;			/* of these rows */
 	TimestampTz oldest;		/* since when the oldest one waits; 0: none waits, or it is not known */
 	const char *error;		/* the last one since the link came up, not terminated */
-	int error_len;			/* 0: there was none */
+	int error_len;			/* 0: there was no failure */
 } ShardTransportReport;
 
 /* Worker: appends the answer to SHARD_REQUEST_PEERS, a report per node that this worker has a link or rows for. */
 extern void shard_transport_report(StringInfo out);
 
-/* Backend: reads one of these reports; its error points into the reader's buffer. */
+/* Backend: reads one of these reports; error points into the reader's buffer. */
 extern void shard_transport_read_report(ShardReader *in, ShardTransportReport *report);

@@ -16,18 +16,18 @@
 
 #include "base/compat.h"
 
-/* One call carries about so much. */
+/* The approximate limit of one call. */
 #define CALL_ROWS 50000
 #define CALL_BYTES (4 * 1024 * 1024)
 
-/* Without an answer after so long the connection is given up. */
+/* Without an answer after this time the connection is given up. */
 #define CALL_TIMEOUT_MS 30000
 #define HELLO_TIMEOUT_MS 10000
 
-/* Marks that go alone wait so long for others. */
+/* Marks that go alone wait this long for others. */
 #define NEWS_DELAY_MS 20
 
-/* Waiting for a standby: look again after so many ms. */
+/* Waiting for a standby: the longest pause between two looks, in ms. */
 #define LONGEST_NAP 16
 
 static void

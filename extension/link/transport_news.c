@@ -2,8 +2,8 @@
  * link/transport_news.c
  *		What a home tells the origins of its messages: marks and refusals (H2, H7).
  *
- * Of each shard the newest alone. Told until the origin has answered; volatile, since whoever says hello
- * asks for all marks of its own, and what was refused comes again if the fact was not heard.
+ * Of each shard the newest alone. Told until the origin has answered; volatile, since an origin that says hello asks
+ * for all its marks, and what was refused comes again if the fact was not heard.
  *
  * Floors (X6) are not sent: there is one mark for each shard and peer, which is little.
  */
@@ -163,7 +163,7 @@ shard_transport_link_news_answered(Link *link)
 	link->news_since = link->n_news > 0 ? GetCurrentTimestamp() : 0;
 }
 
-/* Nobody knows whether it did: once more. */
+/* It is unknown whether the origin heard it: once more. */
 void
 shard_transport_link_news_lost(Link *link)
 {

@@ -13,13 +13,13 @@
 #include "shared/board.h"
 #include "link/transport.h"
 
-/* What is to be told to an origin about one of its shards; gone when its answer has come. */
+/* What an origin is to be told about one of its shards; freed when its answer has come. */
 typedef struct LinkNews
 {
 	int32 type_id; /* key: this and shard */
 	int32 shard;
 
-	/* marks: released; behind the gate; behind that one, so that a stream of new ones delays none */
+	/* marks: released; behind the gate; behind the second one, so that a stream of new marks delays none */
 	int64 ready;
 	int64 waiting;
 	XLogRecPtr waiting_lsn;
@@ -30,7 +30,7 @@ typedef struct LinkNews
 	/* a refusal's fact; n = 0: none */
 	ShardFact fact;
 	XLogRecPtr fact_lsn;
-	int64 fact_sent; /* n */
+	int64 fact_sent; /* key: n */
 } LinkNews;
 
 /* A fact that was told over this connection. */
@@ -55,14 +55,14 @@ typedef struct Link
 	ShardPeer *peer;
 	LinkCall call;			/* under way */
 	bool greeted;			/* hello was answered over this connection */
-	int32 to_inc;			/* as it was answered */
+	int32 to_inc;			/* the incarnation that answered hello */
 	int64 known_n;			/* the peer has learned the map up to here */
 	ShardLanes quarantined; /* lanes, to be told to the peer */
-	int first_lane;			/* whose turn it is to be the first in a call */
+	int first_lane;			/* the lane that comes first in the next call */
 	HTAB *told;				/* LinkFact; NULL: none */
 	TimestampTz open_since;
 	TimestampTz hello_at; /* of the last hello */
-	long hello_again_ms;  /* if its answer brought nothing */
+	long hello_again_ms;  /* the pause before the next hello, if the last answer brought nothing */
 
 	HTAB *news; /* LinkNews; NULL: none yet */
 	long n_news;
@@ -70,14 +70,14 @@ typedef struct Link
 
 	bool gathering; /* rows were taken for a call that was not made: an error came between */
 	bool poll_gate; /* something waits for the gate */
-	int naps;		/* so often in a row */
+	int naps;		/* naps in a row */
 
 	/* the last failure, for people; sqlstate 0 and no text: none */
 	bool failing;
 	int sqlstate;
 	TimestampTz failed_at;
 	char error[256];
-	bool troubled; /* it has failed since the peer last received something */
+	bool troubled; /* the link has failed since the peer last received something */
 	int erred;	   /* SQLSTATE of an error here since the peer last received something; 0: none */
 } Link;
 

@@ -7,13 +7,13 @@
 #include "core/map/who.h"
 #include "shard.h"
 
-/* The call: whom to look for, and where. */
+/* The call: which node to look for, and where. */
 typedef struct ShardWayBackCall
 {
 	const char *seed;	/* the address by which the seed was reached */
 	const char *dsn;	/* the caller's, given by its operator; "": by which it comes */
 	const char *rest;	/* then: the options beside the host */
-	const char *socket; /* and the folder of sockets, if it comes by one */
+	const char *socket; /* and the folder of sockets, if the caller comes by one */
 } ShardWayBackCall;
 
 /* The answer. */
@@ -24,7 +24,7 @@ typedef struct ShardWayBack
 	const char *dsn;		/* that was tried */
 	bool known;				/* the seed knows itself */
 	ShardWho seed;
-	bool found; /* who is there */
+	bool found; /* that node is there */
 	ShardWho there;
 } ShardWayBack;
 

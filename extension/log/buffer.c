@@ -31,10 +31,10 @@
 /* How often buffers are looked at for the log. */
 #define LOOK_MS 500
 
-/* How often the log has what waits for types that were dropped here. */
+/* How often the server's log tells of messages that wait for types that were dropped here. */
 #define TELL_MS 60000
 
-/* What is known of an entity's shard. */
+/* Of an entity and its shard: whether messages wait, whether the shard is active here, and its home as known. */
 static ShardStatement look = {
 	"SELECT EXISTS (SELECT FROM shard.held h WHERE h.type_id = $1 AND h.shard = $2 AND h.entity = $3)"
 	" OR EXISTS (SELECT FROM shard.parked p WHERE p.type_id = $1 AND p.shard = $2),"
@@ -74,7 +74,7 @@ shard_buffer_away(int32 node, bool away)
 		pg_atomic_fetch_add_u32(&db->away[node % SHARD_AWAY_COUNTERS], away ? 1 : -1);
 }
 
-/* Whether the type's owner waits for a worker of his own. */
+/* Whether the type's owner has no worker yet and waits for one. */
 static bool
 has_no_worker(int32 type_id, int32 shard)
 {

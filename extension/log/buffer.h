@@ -9,7 +9,7 @@
 /* Messages of the type that cannot be handled now, on this node. */
 extern int64 shard_buffer_held(ShardType *type);
 
-/* The same for a sender, from whose message on the type is counted; error if too many types are. */
+/* The same for a sender: from its message on the type is counted. Error if too many types are counted. */
 extern int64 shard_buffer_enter(ShardType *type);
 
 /*
@@ -20,22 +20,23 @@ extern bool shard_buffer_takes(const ShardType *type, int32 shard, const char *e
 
 /*
  * Region worker: messages of the type are put aside to make room in the inbox. From then on a full buffer refuses every
- * message for an entity here, until catch_up, called when there are fewer, has found it half empty.
+ * message for an entity here, until shard_buffer_catch_up, called when fewer are put aside, has found the buffer half
+ * empty.
  */
 extern void shard_buffer_put_aside(ShardType *type);
 extern void shard_buffer_catch_up(ShardType *type);
 
 /*
- * Region worker: gives back counters of types that are gone. The registry is read anew after the counters: a type that
+ * Region worker: gives back counters of types that are gone. The registry is read again after the counters: a type that
  * was counted by then is known to it. In a transaction.
  */
 extern void shard_buffer_free_counters(void);
 
-/* Is the buffer half full? */
+/* Whether the buffer is half full. */
 extern bool shard_buffer_is_half(ShardType *type);
 
-/* Says in the log, once for each time, which buffers are half full; now and then. In a transaction. */
+/* Logs which buffers have become half full, once for each time. Called now and then, in a transaction. */
 extern void shard_buffer_warn(void);
 
-/* Region worker: a node can be reached by its link, or not. Whoever says "not" takes it back. */
+/* Region worker: a node can be reached by its link, or not. The worker that says "not" takes it back later. */
 extern void shard_buffer_away(int32 node, bool away);

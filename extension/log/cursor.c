@@ -115,7 +115,7 @@ shard_cursor_open(ShardCursor *c, bool keep)
 		if (!live[i])
 		{
 			c->file[i] = c->blocks[i] = 0;
-			/* it may be in use again before a turn reads on: what lies before it then would be left out */
+			/* the segment may be in use again before a turn reads on: segments before it would then be left out */
 			if (c->resume.segment == i)
 				c->resume.segment = -1;
 		}
@@ -259,7 +259,7 @@ shard_cursor_save(ShardCursor *c)
 	shard_log_append(&row);
 }
 
-/* What a lane needs of the log, to shared memory. */
+/* Publishes the lowest seq that a lane needs. */
 static void
 publish_needed(ShardCursor *c, int lane)
 {

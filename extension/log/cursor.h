@@ -25,9 +25,9 @@ extern ShardCursor *shard_cursor_create(int worker, ShardLanes lanes);
 extern void shard_cursor_load(ShardCursor *cursor);
 
 /*
- * What others rebuild from the log when a worker starts. Register before shard_cursor_revisit(), which
- * reads the whole log once, in order of seq, with the active snapshot, and shows each of these rows of
- * the worker's lanes to whoever registered for its kind:
+ * For rooms that rebuild what they know from the log when a worker starts. Register before shard_cursor_revisit(),
+ * which reads the whole log once, in order of seq, with the active snapshot, and shows each of these rows of the
+ * worker's lanes to the function registered for its kind:
  * - of kind PACKET and POSITION, all;
  * - of kind TELL, START and PASSIVATE those that came from a stream (they have a tag) and are handled,
  *	 that is, that the position has passed; registered for as TELL.
@@ -40,13 +40,13 @@ extern void shard_cursor_register(ShardKind kind, ShardCursorVisit visit);
 extern void shard_cursor_revisit(ShardCursor *cursor);
 
 /*
- * Makes the position known to rotation and views: not before it is known what others need of the log.
+ * Makes the position known to rotation and views. To be called once it is known which rows other rooms need.
  */
 extern void shard_cursor_publish(ShardCursor *cursor);
 
 /*
- * Others need a lane's log from this seq on (PG_INT64_MAX: not), as of the last commit: it is kept as
- * long as the cursor or they need it. Published at once if it changed.
+ * Other rooms need a lane's log from this seq on (PG_INT64_MAX: they do not), as of the last commit: the log is kept as
+ * long as the cursor or one of them needs it. Published at once if it changed.
  */
 extern void shard_cursor_keep(ShardCursor *cursor, int lane, int64 seq);
 
@@ -54,8 +54,8 @@ extern void shard_cursor_keep(ShardCursor *cursor, int lane, int64 seq);
 extern bool shard_cursor_has_left(const ShardCursor *cursor, int64 seq);
 
 /*
- * Notes what can be read in this turn. Call before the turn's snapshot is taken. keep: the files stay what they
- * are to the end of the transaction, and nobody empties a segment meanwhile; for a start.
+ * Notes what can be read in this turn. Call before the turn's snapshot is taken. keep: the files stay the same to the
+ * end of the transaction, and no segment is emptied meanwhile; for the start of a worker.
  */
 extern void shard_cursor_open(ShardCursor *cursor, bool keep);
 
@@ -68,8 +68,7 @@ extern void shard_cursor_open(ShardCursor *cursor, bool keep);
 extern bool shard_cursor_peek(ShardCursor *cursor, Snapshot snapshot, ShardRow *row);
 
 /*
- * Whether the last error was that a file has been replaced or cut since shard_cursor_open: the turn is to begin
- * anew.
+ * Whether the last error was that a file has been replaced or cut since shard_cursor_open: the turn is to be run again.
  */
 extern bool shard_cursor_was_overtaken(const ShardCursor *cursor);
 
@@ -79,7 +78,7 @@ extern void shard_cursor_accept(ShardCursor *cursor);
 /* Whether the committed position leaves every row up to a seq behind, its own included. */
 extern bool shard_cursor_is_past(const ShardCursor *cursor, int64 seq);
 
-/* Whether a cursor row, written now, would bring it nearer to that. */
+/* Whether a cursor row, written now, would bring the committed position nearer to that seq. */
 extern bool shard_cursor_would_help(const ShardCursor *cursor, int64 seq);
 
 /* Appends the position to the log. Its seq is that of the last row of the next flush. */

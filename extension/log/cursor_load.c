@@ -2,8 +2,8 @@
  * log/cursor_load.c
  *		Reading a worker's position from the log, when it starts, and what else is rebuilt from it.
  *
- * For each lane the newest committed cursor row that names it counts, whoever
- * wrote it: the number of workers may have changed.
+ * For each lane the newest committed cursor row that names it counts, of whichever worker: the number of workers may
+ * have changed.
  */
 #include "postgres.h"
 
@@ -15,7 +15,7 @@
 
 #include "base/compat.h"
 
-/* Who wants to see what, by kind. */
+/* The function that wants to see the rows of a kind, by kind. */
 static ShardCursorVisit visits[SHARD_KIND_VOID + 1];
 
 /* Newest cursor row that names a lane. */

@@ -11,7 +11,7 @@
 #include "log/cursor.h"
 
 /*
- * ---- cursor_senders.c: P: senders that were in progress when their rows were passed.
+ * ---- cursor_senders.c: The set P: senders that were in progress when their rows were passed.
  * * A few hundred at most (one per connection and prepared transaction), so a
  * list with a memo of the last hit does. A turn's changes are undone by
  * shard_cursor_senders_aborted(), made final by shard_cursor_senders_committed().
@@ -27,9 +27,9 @@ typedef struct ShardPlace
 typedef struct ShardSender
 {
 	uint64 xid;			  /* top-level xid8 */
-	ShardLanes lanes;	  /* mask; the first two as of the last commit, */
+	ShardLanes lanes;	  /* mask; lanes and first are as of the last commit, */
 	int64 first;		  /* 0: the sender is new in this turn */
-	ShardLanes new_lanes; /* the same as of now */
+	ShardLanes new_lanes; /* the same as of this turn */
 	int64 new_first;
 	bool ended; /* not in progress in this turn's snapshot */
 	int kept;	/* places as of the last commit */
@@ -50,15 +50,15 @@ typedef struct ShardSenders
 extern void shard_cursor_senders_init(ShardSenders *senders);
 extern bool shard_cursor_senders_empty(const ShardSenders *senders);
 
-/* Takes over a durable entry. */
+/* Adds an entry that was read from a cursor row. */
 extern void
 shard_cursor_senders_add(ShardSenders *senders, uint64 xid, ShardLanes lanes, int64 first);
 
-/* A row of a sender in progress is passed; place is remembered. */
+/* A row of a sender in progress is passed; remembers its place. */
 extern void
 shard_cursor_senders_note(ShardSenders *senders, uint64 xid, int lane, int64 seq, ShardPlace place);
 
-/* Whether the row is an unhandled one of P; and of an ended sender of P. */
+/* Whether the row is an unhandled row of a sender in P; and whether it is one of a sender in P that has ended. */
 extern bool shard_cursor_senders_open(ShardSenders *senders, uint64 xid, int lane, int64 seq);
 extern bool shard_cursor_senders_ended(ShardSenders *senders, uint64 xid, int lane, int64 seq);
 
@@ -83,7 +83,7 @@ extern void shard_cursor_senders_aborted(ShardSenders *senders);
 typedef enum ShardCursorPhase
 {
 	PHASE_LOAD,	   /* cursor rows; at start */
-	PHASE_REVISIT, /* what others rebuild from; at start */
+	PHASE_REVISIT, /* rows from which other rooms rebuild what they know; at start */
 	PHASE_REFILL,  /* pages of the senders in P, after places became void; -> DRAIN */
 	PHASE_DRAIN,   /* rows of ended senders; -> FORWARD */
 	PHASE_FORWARD  /* rows above q */
@@ -93,7 +93,7 @@ typedef enum ItemState
 {
 	ITEM_READ,		  /* to hand out */
 	ITEM_IN_PROGRESS, /* to note in P */
-	ITEM_PASS,		  /* aborted, not ours, or the log's own */
+	ITEM_PASS,		  /* of an aborted sender, of another worker's lane, or the log's own */
 	ITEM_STOP		  /* written by this very turn: the scan ends before it */
 } ItemState;
 
@@ -124,9 +124,9 @@ struct ShardCursor
 	uint64 turn[SHARD_LANES];
 	int64 record_seq[SHARD_LANES]; /* of the newest cursor row; 0: none */
 	int64 needed[SHARD_LANES];	   /* by the cursor, as of that row */
-	int64 keep[SHARD_LANES];	   /* by others */
+	int64 keep[SHARD_LANES];	   /* by other rooms */
 	ShardSenders senders;
-	bool void_places;  /* scan from the oldest segment, fill P's pages anew */
+	bool void_places;  /* scan from the oldest segment, find the pages of P again */
 	ShardPlace resume; /* page of the last row passed */
 
 	/* hints about the files behind the places */
@@ -137,7 +137,7 @@ struct ShardCursor
 	/* this turn */
 	bool begun;		/* the first peek has looked at P */
 	bool kept;		/* the segments are locked until the end of the transaction */
-	bool overtaken; /* a file is not the one that this turn knows */
+	bool overtaken; /* a file is another one than the turn has noted */
 	ShardCursorPhase phase;
 	int segments;
 	OpenSegment segment[SHARD_SEGMENTS];
@@ -149,7 +149,7 @@ struct ShardCursor
 	int drain_next;
 	int64 drained; /* every row of ended senders up to here is passed */
 	int64 upto;	   /* forward: last seq looked at */
-	int64 floor;   /* lowest q of our lanes */
+	int64 floor;   /* lowest q of the worker's lanes */
 	ShardPlace new_resume;
 	ShardPlace head; /* page of the first chunk of the message at hand */
 	Relation rel;

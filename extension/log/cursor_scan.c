@@ -2,10 +2,9 @@
  * log/cursor_scan.c
  *		Reading the pages of the log, in order of seq (doc/protocol.md D4).
  *
- * Sizes of the segments are read before the snapshot is taken, and a seq is
- * drawn and its row placed under one lock; so when a row is seen, every row with
- * a smaller seq is on a page already listed, and each row looked at ends in
- * exactly one of: handed out, noted in P, aborted, not ours.
+ * Sizes of the segments are read before the snapshot is taken, and a seq is drawn and its row placed under one lock; so
+ * when a row is seen, every row with a smaller seq is on a page already listed, and each row looked at ends in exactly
+ * one of: handed out, noted in P, aborted, another worker's.
  */
 #include "postgres.h"
 
@@ -65,7 +64,7 @@ in_progress(ShardCursor *c, uint64 xid, Snapshot snapshot)
 	return c->memo_answer;
 }
 
-/* The log's own rows, which are nobody's messages. */
+/* The log's own rows, which carry no messages. */
 static inline bool
 is_own(int16 kind)
 {
@@ -173,9 +172,9 @@ compare_items(const void *a, const void *b)
 }
 
 /*
- * A segment that was opened again must still be the file whose pages this turn counts on: not replaced, nor
- * shorter, nor, as its next sender would have noted (log.c), cut and grown again. With the lock it stays so; where it
- * was locked when it was listed, a sender can only have noted what was before that.
+ * A segment that was opened again must still be the file whose pages this turn counts on: not replaced, nor shorter,
+ * nor, as its next sender would have noted (log.c), cut and grown again. With the lock the file stays so. Where the
+ * segment was locked already when it was listed, a sender can only have noted what happened before that.
  */
 static void
 check_file(ShardCursor *c)

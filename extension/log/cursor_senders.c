@@ -169,7 +169,7 @@ shard_cursor_senders_ended_places(const ShardSenders *senders, const int *order,
 	{
 		const ShardSender *s = &senders->list[i];
 
-		/* what was in a segment that is empty now was drained in turns before */
+		/* the rows of a segment that is empty now were drained in former turns */
 		for (int p = 0; s->ended && p < s->places; p++)
 			if (age[s->place[p].segment] >= 0)
 				result[kept++] = s->place[p];

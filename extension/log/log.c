@@ -2,11 +2,9 @@
  * log/log.c
  *		The append side of the segment log (doc/protocol.md D1-D3).
  *
- * Who calls: client backends (shard_tell), the region worker (handlers' tells,
- * cursor rows), triggers on state tables. A row is formed and buffered in the
- * process; shard_log_flush() appends up to BATCH_ROWS of them under one hold
- * of the database's append lock: draw seq, patch it into the ready tuple,
- * insert on the last page, publish.
+ * The callers: client backends (shard_tell), the region worker (handlers' tells, cursor rows), triggers on state
+ * tables. A row is formed and buffered in the process; shard_log_flush() appends up to BATCH_ROWS of them under one
+ * hold of the database's append lock: draw seq, patch it into the ready tuple, insert on the last page, publish.
  *
  * Rules of the locked stretch (each was a lost message once):
  * - everything that can fail or be slow comes before: xid, command id, table,
@@ -63,8 +61,8 @@
 #define MAX_CHUNKS PG_INT16_MAX
 
 /*
- * Left out at each server start (D8): a crash may have lost rows that were not
- * flushed, but whose numbers somebody has seen already as message ids.
+ * Left out at each server start (D8): a crash may have lost rows that were not flushed, but whose numbers clients have
+ * seen already as message ids.
  */
 #define RESTART_GAP (INT64CONST(1) << 24)
 
@@ -243,9 +241,8 @@ shard_log_attach(void)
 				 errmsg("the inbox cannot be read on a standby"), errhint("Look at the primary.")));
 
 	/*
-	 * The heavyweight lock serialises those who read the tables, so that no
-	 * table is opened under the LWLock. Appenders wait here, too, as long as
-	 * the log is not ready.
+	 * The heavyweight lock serialises the processes that read the tables, so that no table is opened under the LWLock.
+	 * Appenders wait here, too, as long as the log is not ready.
 	 */
 	LockDatabaseObject(RelationRelationId, catalog->node, 0, ShareUpdateExclusiveLock);
 	LWLockAcquire(db->append_lock, LW_SHARED);
@@ -296,7 +293,7 @@ put_text(char **room, const char *bytes, int len)
 	return PointerGetDatum(result);
 }
 
-/* What put_text() takes for a text of so many bytes. */
+/* The bytes that put_text() takes for a text of len bytes. */
 #define TEXT_ROOM(len) MAXALIGN(VARHDRSZ + (Size) (len))
 
 /* Builds the tuple of one (chunk) row in the pending context. */
@@ -361,7 +358,7 @@ init_pending(void)
 	table_close(rel, AccessShareLock);
 }
 
-/* Makes slots for a hold of so many rows. */
+/* Makes slots for one hold of the append lock with this many rows. */
 static void
 reserve_slots(int rows)
 {
@@ -377,7 +374,7 @@ reserve_slots(int rows)
 	MemoryContextSwitchTo(old);
 }
 
-/* Adds a row to what is kept. */
+/* Adds a row to those that the process keeps. */
 static void
 add_row(const ShardRow *row, const char *payload, int payload_len, int flags, int chunk, int chunks)
 {
@@ -573,7 +570,7 @@ draw_seqs(ShardLog *log, int from, int to)
 /*
  * On a page, too, rows are to lie in the order of their seqs: VACUUM FULL writes them in that in which it finds them,
  * over the ends of pages, and readers count on the order of pages. So line pointers in front of others that VACUUM has
- * freed are not used again. Until the buffer is released nobody frees any.
+ * freed are not used again. Until the buffer is released VACUUM frees no more of them.
  */
 static Buffer
 pin_tail(Relation rel, BlockNumber blocks)

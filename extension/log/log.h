@@ -98,7 +98,7 @@ extern void shard_log_append(const ShardRow *row);
  */
 extern int64 shard_log_flush(void);
 
-/* Whether anything is kept; and how much, in bytes. */
+/* Whether rows are kept in the process; and their size in bytes. */
 extern bool shard_log_is_pending(void);
 extern Size shard_log_pending_bytes(void);
 
@@ -131,24 +131,24 @@ shard_log_lane(const ShardRowFixed *row)
 	return row->type_id == 0 ? row->shard : shard_message_lane(row->type_id, row->shard);
 }
 
-/* For the row at tuple: the fixed columns. */
+/* The fixed columns of the row at tuple. */
 static inline const ShardRowFixed *
 shard_log_fixed(HeapTupleHeader tuple)
 {
 	return (const ShardRowFixed *) ((const char *) tuple + tuple->t_hoff);
 }
 
-/* ---- log_waiting.c: How many messages of a type are in the log that nobody has read yet ---- */
+/* ---- log_waiting.c: How many messages of a type are in the log that no worker has read yet ---- */
 
 typedef struct ShardLogWaiting
 {
 	uint64 committed;
-	uint64 own;	 /* of this transaction, also what it has not written yet */
-	uint64 open; /* of others that have not ended, prepared ones too: what they have written */
+	uint64 own;	 /* of this transaction, also messages that it has not written yet */
+	uint64 open; /* of others that have not ended, prepared ones too: what they wrote */
 } ShardLogWaiting;
 
 /*
- * Reads what the positions that the snapshot sees leave to be handled, and nothing below. What was committed since counts,
- * too. Nobody is waited for.
+ * Counts the messages that are still to be handled by the positions that the snapshot sees; rows below are not read.
+ * Messages committed since count, too. Does not wait for locks.
  */
 extern ShardLogWaiting shard_log_waiting(int32 type_id, Snapshot snapshot);

@@ -20,7 +20,7 @@ typedef struct ShardLogPosition
 typedef struct ShardLogPositions
 {
 	ShardLogPosition lane[SHARD_LANES];
-	int64 lowest; /* no row below is unhandled */
+	int64 lowest; /* every row below is handled */
 } ShardLogPositions;
 
 /* The positions that the snapshot sees; in the current memory context. */

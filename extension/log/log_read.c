@@ -1,6 +1,6 @@
 /*
  * log/log_read.c
- *		Reading the log with a snapshot: for views, and for who looks back.
+ *		Reading the log with a snapshot: for views, and for code that looks back.
  *
  * Segments are read in order of their first seq, page by page; a page is
  * copied, its rows are judged by visibility and put in order of seq, wherever
@@ -215,7 +215,7 @@ take_row(Reader *reader, HeapTuple tuple)
 	else if (fixed->chunks > 1 || (fixed->flags & SHARD_ROW_COMPRESSED))
 	{
 		if (fixed->chunk != reader->chunks_read)
-			return; /* its front was cut off by a snapshot older than a TRUNCATE */
+			return; /* the message's first chunks are gone: the snapshot is older than a TRUNCATE */
 		appendBinaryStringInfo(&reader->assembly, row.payload, row.payload_len);
 		reader->chunks_read++;
 		if (reader->chunks_read < fixed->chunks)

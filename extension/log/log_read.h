@@ -1,9 +1,9 @@
 /*
  * log/log_read.h
- *		Reading the log with a snapshot: for views, and for who looks back.
+ *		Reading the log with a snapshot: for views, and for code that looks back.
  *
- * Needs nothing of the log's shared state. A segment is locked only while it is
- * read, so that nobody's open transaction keeps it from being emptied.
+ * Needs nothing of the log's shared state. A segment is locked only while it is read, so that an open transaction of a
+ * reader does not keep the segment from being emptied.
  */
 #pragma once
 
@@ -24,7 +24,7 @@ typedef struct ShardLogScan
 {
 	Snapshot snapshot;
 	int64 from;	  /* rows below are not wanted: a hint that saves reading */
-	int64 upto;	  /* the same for rows above; 0: no limit */
+	int64 upto;	  /* rows above are not wanted, a hint as well; 0: no limit */
 	bool payload; /* false: visits get none, and no chunk is put together */
 	ShardLogWant want;
 	ShardLogVisit visit;
@@ -40,10 +40,10 @@ typedef struct ShardLogScan
 /* Visits the wanted messages that the snapshot sees, in each segment in order of seq. */
 extern void shard_log_read(const ShardLogScan *scan);
 
-/* A worker says its node's id, which messages that have no other get as theirs. */
+/* A worker sets its node's id, which becomes the mid_node of messages that have none. */
 extern void shard_log_read_set_self(int32 node);
 
-/* Points row at the columns of a tuple of the log; mid is filled in if it has none. */
+/* Points row at the columns of a tuple of the log; mid_node and mid_seq are filled in if the row has none. */
 extern void shard_log_read_columns(TupleDesc desc, HeapTuple tuple, ShardRow *row);
 
 /* The payload of all chunks, unpacked; palloc'd. Error XX001 if it is damaged. */

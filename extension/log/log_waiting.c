@@ -1,6 +1,6 @@
 /*
  * log/log_waiting.c
- *		How many messages of a type are in the log that nobody has read yet.
+ *		How many messages of a type are in the log that no worker has read yet.
  */
 #include "postgres.h"
 
@@ -36,8 +36,9 @@ is_waiting(const ShardRowFixed *row, void *arg)
 }
 
 /*
- * The snapshot has left out whom it saw aborted. An open one that has ended since counts as committed, which at worst refuses
- * once too often: of rows that nobody reads for long it would not be known any more.
+ * Rows of transactions that the snapshot saw as aborted are left out already. A transaction that was open then and has
+ * ended since counts as committed, which at worst refuses once too often: for rows that stay unread for long its
+ * outcome would not be known any more.
  */
 static void
 count_row(const ShardRow *row, void *arg)

@@ -2,9 +2,8 @@
  * log/session.c
  *		What a backend remembers about its transaction: tells, locks, wake-ups.
  *
- * Tells are written to the log at the latest before commit; workers are woken
- * after it, when the rows are visible. Nobody is woken for COMMIT PREPARED,
- * which another session may run: the workers' slow poll covers that.
+ * Tells are written to the log at the latest before commit; workers are woken after it, when the rows are visible.
+ * COMMIT PREPARED, which another session may run, wakes no worker: the workers' slow poll covers that.
  */
 #include "postgres.h"
 
@@ -25,8 +24,8 @@ static ShardLanes told_lanes = 0; /* of this transaction */
 static List *told_types = NIL;	  /* type ids, in TopTransactionContext */
 
 /*
- * The same of guests, who told in between. Nobody has promised them their places in what the session sends, so they do
- * not keep the session from asking, but themselves.
+ * The same of guests, whose code sent in between. Guests have no promised places in the order of what the session
+ * sends, so their messages keep the guests from asking, and leave the session free to ask.
  */
 static List *told_by_guests = NIL;
 
@@ -91,7 +90,9 @@ is_given_up(int32 type_id)
 	return false;
 }
 
-/* A subtransaction has ended: what it gave up is given up by its parent, or is not. */
+/*
+ * A subtransaction has ended: after a commit its parent gives up what it gave up; after an abort nothing is given up.
+ */
 static void
 follow_given_up(bool committed, SubTransactionId level, SubTransactionId parent)
 {
@@ -130,8 +131,8 @@ note_type(const ShardRowFixed *row, void *arg)
 }
 
 /*
- * The types of what is to be written now, in TopTransactionContext. Handlers, whom nobody hears, have none, nor has who writes
- * what peers have sent: of a type that is gone that becomes dead letters.
+ * The types of what is to be written now, in TopTransactionContext. Empty for handlers, whose errors reach no client,
+ * and for a backend that writes what peers have sent: their messages to a type that is gone become dead letters.
  */
 static List *
 pending_types(void)
@@ -146,10 +147,11 @@ pending_types(void)
 }
 
 /*
- * A type may have been dropped since this transaction sent to it, by somebody who could not see that. What is written at
- * commit is not lost without a word: the sender looks when it is written, and hears of it. From then on who drops sees it.
- * What is written and looked for between a dropper's last look and the end of his commit becomes dead letters, which the
- * log names. In a worker a handler sends, whom nobody hears: there it is the same.
+ * A type may have been dropped since this transaction sent to it, by a backend that could not see the message. So the
+ * sender looks once more when its messages are written at commit, and gets an error. From then on a backend that drops
+ * the type sees the messages. What is written and looked for between the last look of that backend and the end of its
+ * commit becomes dead letters, which the server's log names. The same becomes of what a handler sends in a worker,
+ * where an error would reach no client.
  */
 static void
 check_types(const List *types)

@@ -113,8 +113,8 @@ set_standing(const Oid *dboid, int slots, Form_pg_database database)
 }
 
 /*
- * Whether our workers may connect to a database. Not to templates, which other
- * people copy, nor to what an interrupted DROP left.
+ * Whether workers may connect to a database. They stay out of templates, which users copy, and of what an interrupted
+ * DROP has left.
  */
 static bool
 is_open(Form_pg_database database)

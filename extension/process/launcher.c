@@ -12,13 +12,12 @@
  * (bars and list_wanted, bar.c), workers that found something out
  * (probe_outcome), the postmaster when a worker starts or ends, reloads.
  *
- * A slot is given back when its database is gone, and when it has no extension:
- * then nobody can be using the slot, since whoever sends holds a lock on the
- * extension, and CREATE EXTENSION counts itself in "installing". For a database
- * that is merely closed to us (a template) the slot stays: sending works there.
+ * A slot is given back when its database is gone, and when it has no extension: then no process can be using the slot,
+ * since a sender holds a lock on the extension, and CREATE EXTENSION counts itself in "installing". For a database that
+ * is merely closed to us (a template) the slot stays: sending works there.
  *
- * Should this process end, the postmaster starts it anew, and it has all
- * workers leave and come back (supervisor.c). An error is therefore no harm.
+ * Should this process end, the postmaster starts it again, and it has all workers leave and come back (supervisor.c).
+ * An error is therefore no harm.
  */
 #include "postgres.h"
 
@@ -36,7 +35,7 @@
 
 #include "base/compat.h"
 
-/* After so long a probe no longer keeps the next database waiting. */
+/* After this time a probe no longer keeps the next database waiting. */
 #define PROBE_PATIENCE_MS (10 * 1000)
 
 static bool warned_of_databases = false;
@@ -59,7 +58,7 @@ static void probe_next(void);
 static bool has_workers(Oid dboid);
 
 /*
- * Registers the launcher. From _PG_init. During pg_upgrade nothing of ours runs.
+ * Registers the launcher. From _PG_init. During pg_upgrade the launcher is not registered.
  */
 void
 shard_launcher_init(void)
@@ -136,7 +135,7 @@ detach_at_exit(int code, Datum arg)
 }
 
 /*
- * One look at everything. Bars come first: what they keep out is not started.
+ * One look at everything. Bars come first, so that workers that they keep out are not started.
  */
 static void
 cycle(void)
@@ -144,7 +143,7 @@ cycle(void)
 	if (shard_bar_sweep())
 		shard_supervisor_come_back(TimestampTzPlusMilliseconds(GetCurrentTimestamp(), 1000));
 	if (!shard_enabled)
-		/* what happened meanwhile is looked up when we are back */
+		/* what happened meanwhile is looked up in the next cycle */
 		pg_atomic_write_u32(&shard_shared->list_wanted, 1);
 	else if (pg_atomic_exchange_u32(&shard_shared->list_wanted, 0) != 0)
 		shard_databases_read();
@@ -159,7 +158,7 @@ cycle(void)
 }
 
 /*
- * Brings the workers of a database nearer to what is wanted.
+ * Starts and stops workers of a database, one step nearer to those that are wanted.
  */
 static void
 drive(ShardDatabase *db)
@@ -171,12 +170,12 @@ drive(ShardDatabase *db)
 		divide(db);
 	wanted = OidIsValid(db->dboid) ? workers_wanted(db) : 0;
 
-	/* Lanes go from one worker to another: first he lets go of them. */
+	/* Lanes go from one worker to another: first the former worker lets go of them. */
 	for (int worker = 0; worker < SHARD_MAX_WORKERS; worker++)
 		if ((wanted & shard_worker_bit(worker)) == 0 ||
 			shard_supervisor_has_others_lanes(db, worker))
 			shard_supervisor_stop(db, worker);
-	/* the keeper first: without it nobody's inbox would be emptied */
+	/* the keeper first: without it the inbox would not be emptied */
 	shard_each_lane (worker, wanted & db->division.keeper)
 		shard_supervisor_ensure(db, worker);
 	shard_each_lane (worker, wanted)
@@ -190,8 +189,8 @@ drive(ShardDatabase *db)
 }
 
 /*
- * Groups of lanes that shall have workers of their own: those with types, and those that had some a
- * moment ago, so that who makes and drops types all the time has others' workers begin anew seldom.
+ * Groups of lanes that shall have workers of their own: those with types, and those that had some a moment ago, so that
+ * a role that makes and drops types all the time seldom has the workers of others start again.
  */
 static uint8
 groups_wanted(ShardDatabase *db)
@@ -223,7 +222,7 @@ groups_wanted(ShardDatabase *db)
 }
 
 /*
- * Divides the lanes anew, if types have come or gone, or settings have changed.
+ * Divides the lanes again, if types have come or gone, or settings have changed.
  */
 static void
 divide(ShardDatabase *db)
@@ -267,7 +266,7 @@ settle(ShardDatabase *db, bool barred)
 	if (barred)
 		db->state = SHARD_DATABASE_BARRED;
 	else if (pg_atomic_read_u32(&shard_shared->list_wanted) != 0)
-		/* what we know of it may be old: next time */;
+		/* what the launcher knows of it may be old: it looks again next time */;
 	else if (where == SHARD_STANDING_GONE)
 		give_back(db);
 	else if (where == SHARD_STANDING_CLOSED)
@@ -288,8 +287,8 @@ settle(ShardDatabase *db, bool barred)
 }
 
 /*
- * Prepares for a probe. No worker of the extension that may have been here
- * before is left, so nobody publishes its positions any more.
+ * Prepares for a probe. No worker of an extension that was here before is left, so its positions are not published any
+ * more.
  */
 static void
 begin_probe(ShardDatabase *db)
@@ -359,8 +358,8 @@ probe_is_under_way(ShardDatabase *except)
 }
 
 /*
- * Begins with the next database that nobody has looked into. One under a bar
- * comes again with the list that is read when the bar falls.
+ * Begins with the next database that no probe has looked into. A database under a bar comes again with the list that is
+ * read when the bar falls.
  */
 static void
 probe_next(void)

@@ -11,24 +11,24 @@
 /* Registers the launcher and the transaction callback of CREATE EXTENSION; from _PG_init. */
 extern void shard_launcher_init(void);
 
-/* ---- supervisor.c: The launcher's workers, region and coordinator: starting, stopping, noticing their end ---- */
+/* ---- supervisor.c: The launcher's workers, region and control: starting, stopping, noticing their end ---- */
 
-/* A launcher that comes anew takes over what its predecessor started: to stop it. */
+/* A launcher that is started again takes over the workers that its predecessor started, in order to stop them. */
 extern void shard_supervisor_adopt(void);
 
 /* Notes which workers of a database ended; returns how many are alive. */
 extern int shard_supervisor_reap(ShardDatabase *db);
 
-/* How many are alive, as of the last reap and what was started since. */
+/* How many workers of a database are alive: those of the last reap, and those started since. */
 extern int shard_supervisor_alive(ShardDatabase *db);
 
 /* Starts a worker unless it is alive or has to wait for its back-off. */
 extern void shard_supervisor_ensure(ShardDatabase *db, int worker);
 
-/* Whether a worker that runs has other lanes than it is to have. */
+/* Whether a running worker has other lanes than the division gives it. */
 extern bool shard_supervisor_has_others_lanes(ShardDatabase *db, int worker);
 
-/* Asks a worker to leave; one that does not is terminated at a later call. */
+/* Asks a worker to leave. A worker that stays is terminated at a later call. */
 extern void shard_supervisor_stop(ShardDatabase *db, int worker);
 
 /* How long the worker has been alive, in ms; -1: it is not. */
@@ -37,12 +37,12 @@ extern int64 shard_supervisor_age(ShardDatabase *db, int worker);
 /* The launcher has to come back at this time, if not earlier. */
 extern void shard_supervisor_come_back(TimestampTz at);
 
-/* How long it may sleep, in ms; forgets the times given before. */
+/* How long the launcher may sleep, in ms. Forgets the times given before. */
 extern long shard_supervisor_sleep(void);
 
 /* ---- databases.c: The launcher's view of pg_database ---- */
 
-/* What pg_database said about the database of a slot. */
+/* The state of the database of a slot, by pg_database. */
 typedef enum ShardStanding
 {
 	SHARD_STANDING_UNKNOWN, /* the slot was made since the last look */
@@ -54,7 +54,7 @@ typedef enum ShardStanding
 /* Reads pg_database, in a transaction of its own. */
 extern void shard_databases_read(void);
 
-/* Where the database of a slot stood at the last look. */
+/* The state of the database of a slot at the last look. */
 extern ShardStanding shard_databases_standing(const ShardDatabase *db);
 
 /*

@@ -2,13 +2,11 @@
  * process/region.c
  *		The region worker: what it does beside its turns, and when.
  *
- * It starts by reading what is durable; then it runs turns (region_turn.c), and
- * between them talks to other nodes, rotates the log, and sleeps until somebody
- * wakes it.
+ * It starts by reading what is durable; then it runs turns (region_turn.c), and between them talks to other nodes,
+ * rotates the log, and sleeps until it is woken.
  *
- * If the process dies right here: the launcher starts another worker, which
- * reads everything anew. Asks that were taken are answered "outcome unknown" by
- * it.
+ * If the process dies right here: the launcher starts another worker, which reads everything again, and answers
+ * "outcome unknown" to asks that were taken.
  */
 #include "postgres.h"
 
@@ -43,19 +41,22 @@
 /* The safety net for lost wake-ups, and for COMMIT PREPARED. */
 #define POLL_MS 1000
 
-/* Somebody has the extension or a lane: look again so soon. */
+/* Another process has the extension or a lane locked: look again after this time. */
 #define BUSY_MS 20
 
-/* The lease has ended: whether it was renewed is looked at so often. */
+/* After the lease has ended: how often the worker looks whether it was renewed. */
 #define LEASE_MS 50
 
 /* Memory that names of settings may take in the process. */
 #define MOST_NAMES ((Size) (1024 * 1024))
 
-/* And names of time zones: more than all that there are, of 23 kB each. */
+/* The same for names of time zones: room for more than all that exist, of 23 kB each. */
 #define MOST_ZONES ((Size) (64 * 1024 * 1024))
 
-/* And what the server keeps: catalogs, some 20 kB for a table, and the shape of each row that has no type of its own. */
+/*
+ * The same for memory that the server keeps: catalogs, some 20 kB for a table, and the shape of each row that has no
+ * type of its own.
+ */
 #define MOST_KEPT ((Size) (128 * 1024 * 1024))
 
 /* Housekeeping that survives its errors. Returns whether to come again at once. */
@@ -81,14 +82,14 @@ fenced_chore(ShardRegion *region, bool (*chore)(ShardRegion *region))
 	return more;
 }
 
-/* Rotation, whose failure harms nobody: it is tried again later. */
+/* Rotation, whose failure is harmless: it is tried again later. */
 static bool
 rotate(ShardRegion *region)
 {
 	return shard_rotation_run(region->db, region->extension);
 }
 
-/* Whether the node's lease, if it runs under one, holds for so long at least (L5, L7). */
+/* Whether the node's lease, if it runs under one, holds for this time at least (L5, L7). */
 static bool
 lease_holds(const ShardRegion *region, int64 microseconds)
 {
@@ -119,7 +120,7 @@ want_homes(ShardRegion *region)
 	return false;
 }
 
-/* What the outbox needs no more. */
+/* After a change of the outbox: lets go of the log that it needs no more. */
 static bool
 follow_outbox(ShardRegion *region)
 {
@@ -133,8 +134,8 @@ follow_outbox(ShardRegion *region)
 }
 
 /*
- * Ends the process, because this database has become a node of another cluster: what is in memory
- * belongs to the old one. The launcher starts another worker.
+ * Ends the process, because this database has become a node of another cluster: its memory belongs to the old one. The
+ * launcher starts another worker.
  */
 static void
 leave_node(const ShardRegion *region, int32 node)
@@ -149,8 +150,8 @@ leave_node(const ShardRegion *region, int32 node)
 }
 
 /*
- * Looks who the node is, and whether turns may be run (I4). Before the first message for another node
- * under an incarnation its lineage is written (X4). A chore: returns whether to come again at once.
+ * Looks at the node's identity, and whether turns may be run (I4). Before the first message for another node under an
+ * incarnation its lineage is written (X4). A chore: returns whether to come again at once.
  */
 static bool
 follow_board(ShardRegion *region)
@@ -178,8 +179,8 @@ follow_board(ShardRegion *region)
 }
 
 /*
- * How long no turn is run after one that failed for no message's fault, in ms. Who wakes the worker waits for
- * something, and the trouble may be over: that shortens the pause to that of a first failure.
+ * How long no turn is run after one that failed for no message's fault, in ms. A process that wakes the worker waits
+ * for something, and the trouble may be over: a wake-up shortens the pause to that of a first failure.
  */
 static long
 rest(const ShardRegion *region)
@@ -236,7 +237,7 @@ pause_of(ShardRegion *region)
 	return pause;
 }
 
-/* Reads what is durable, in a transaction. */
+/* Reads the worker's tables and the log, in a transaction. */
 static void
 read_all(ShardRegion *region)
 {
@@ -263,7 +264,7 @@ read_all(ShardRegion *region)
 	shard_region_load_moves(region);
 }
 
-/* Does the control worker say that messages may be handled here? Notes who the node is. */
+/* Whether the control worker says that messages may be handled here. Notes the node's identity. */
 static bool
 may_handle(ShardRegion *region)
 {
@@ -306,8 +307,9 @@ load(ShardRegion *region, uint32 wait_event)
 }
 
 /*
- * Ends the process if what handlers have the server keep for good takes so many bytes. That is no reason to come back at once.
- * What has a context of its own is not looked at: that is given back, and to add it up takes long.
+ * Ends the process if the memory that handlers have the server keep as long as the process lives has reached its limit.
+ * The next worker need not start at once. Memory in contexts of their own is left out: it is given back, and adding it
+ * up takes long.
  */
 static void
 leave_for_memory(const ShardRegion *region)

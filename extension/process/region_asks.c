@@ -23,7 +23,7 @@
 
 #include "base/compat.h"
 
-/* What becomes of an ask in this turn. */
+/* The fate of an ask in this turn. */
 typedef enum Decision
 {
 	ASK_LATER,
@@ -74,7 +74,10 @@ report_for(const ShardRequest *request, List **reports)
 	return &report->bytes;
 }
 
-/* Tells each of them what this worker has in memory. Many may ask, all the time: what it costs is bounded for a turn. */
+/*
+ * Answers each report with what this worker has in memory. Many backends may ask, all the time, so the cost for a turn
+ * is bounded.
+ */
 static void
 answer_reports(List *requests)
 {
@@ -235,7 +238,7 @@ why_later(const ShardRegion *region, const ShardRequest *request)
 static Decision
 decide(ShardRegion *region, const ShardRequest *request, bool all, ShardForward *forward)
 {
-	/* handed to this worker before the lanes were divided anew: its asker takes it to the right one */
+	/* handed to this worker before the lanes were divided again: its asker takes it to the right worker */
 	if ((region->lanes & shard_lane_bit(shard_message_lane(request->type_id, request->shard))) == 0)
 		return ASK_LATER;
 	if (!all && !shard_cursor_has_passed(region->cursor, request->after))
@@ -296,7 +299,7 @@ shard_region_accept_link(ShardRegion *region)
 	}
 }
 
-/* The same after the turn's commit: the links say hello anew, and the operator is told. */
+/* The same after the turn's commit: the links say hello again, and the operator is told. */
 static void
 answer_accept(ShardRegion *region, XLogRecPtr lsn)
 {
@@ -409,7 +412,7 @@ shard_region_forward_asks(ShardRegion *region, int done, XLogRecPtr lsn)
 	compact_asks(region);
 }
 
-/* An ask came back unexecuted: its home has to be looked up anew. */
+/* An ask came back unexecuted: its home has to be looked up again. */
 static void
 ask_again(const ShardRequest *request, void *arg)
 {

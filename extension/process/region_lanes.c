@@ -13,7 +13,7 @@
 
 #include "base/compat.h"
 
-/* Takes all lanes, or ends the process: another worker has one still. */
+/* Takes all lanes, or ends the process if another worker still has one. */
 void
 shard_region_own_lanes(const ShardRegion *region)
 {
@@ -24,9 +24,8 @@ shard_region_own_lanes(const ShardRegion *region)
 }
 
 /*
- * The turn locks (W3). Their mode conflicts with itself, so turns of two
- * workers, and the reading of a position, can never overlap; and with that of
- * a seal.
+ * The turn locks (W3). Their mode conflicts with itself and with that of a seal. So turns of two workers, the reading
+ * of a position, and a seal never overlap.
  */
 bool
 shard_region_lock_turn(const ShardRegion *region)
@@ -35,8 +34,8 @@ shard_region_lock_turn(const ShardRegion *region)
 }
 
 /*
- * Releases advisory locks that handlers left behind, which survive commit and
- * abort. None of ours is among them.
+ * Releases advisory locks that handlers left behind, which survive commit and abort. The extension itself has no such
+ * locks.
  */
 bool
 shard_region_release_locks(ShardRegion *region)

@@ -2,16 +2,16 @@
  * process/region_move.c
  *		Shards that leave this node, as the region worker sees them (M2, M3, M7).
  *
- * An order of the control worker stops a shard in the next turn, and the turn after that seals it;
- * each is a step of its ownership row (routing_move.c). Many orders share their turns and one flush.
- * That a shard is sealed is told as soon as the gate has let that commit pass; nobody waits for it. Later
- * its rows are deleted, some at a time, between turns. So are those of a copy whose move was aborted, and
- * those that a shard has here from before it began anew, which it does in the turn after that.
+ * An order of the control worker stops a shard in the next turn, and the turn after that seals it; each is a step of
+ * its ownership row (routing_move.c). Many orders share their turns and one flush. That a shard is sealed is told as
+ * soon as the gate has let that commit pass, without waiting for it. Later its rows are deleted, some at a time,
+ * between turns. So are those of a copy whose move was aborted, and those from before a shard began again here; that
+ * shard begins in the turn after the deletion.
  *
  * A hint that a shard is about to be stopped is not used: origins keep what is refused, and send it to
  * the new home as soon as they hear of it.
  *
- * If the process dies right here: what it was asked is asked again (M11), and what it has done stands in
+ * If the process dies right here: what the worker was asked is asked again (M11), and what it has done stands in
  * shard.own.
  */
 #include "postgres.h"
@@ -37,10 +37,10 @@
 /* Rows that one transaction deletes at most. */
 #define PURGE_ROWS 1000
 
-/* How soon rows are looked at again that somebody held, in ms. */
+/* How soon rows that another transaction held are looked at again, in ms. */
 #define PURGE_AGAIN_MS 1000
 
-/* How soon the gate is looked at again, in ms: nobody tells when it lets something pass. */
+/* How soon the gate is looked at again, in ms: no process is woken when it lets something pass. */
 #define GATE_MS 5
 
 /* How soon again when the control worker's queue was full. */
@@ -50,10 +50,10 @@
 typedef enum MoveStep
 {
 	MOVE_ORDERED = 1, /* to be stopped; -> STOPPING, SEALED, OVER */
-	MOVE_STOPPING,	  /* is stopping, to be sealed; -> SEALED, OVER */
-	MOVE_CLEARED,	  /* does not leave: its rows from before are gone, and it may begin; -> OVER */
-	MOVE_SEALED,	  /* to be told; -> OVER */
-	MOVE_OVER		  /* leaves the list */
+	MOVE_STOPPING,	  /* the shard is stopping, to be sealed; -> SEALED, OVER */
+	MOVE_CLEARED, /* the shard does not leave: its rows from before are gone, and it may begin; -> OVER */
+	MOVE_SEALED, /* to be told; -> OVER */
+	MOVE_OVER	 /* leaves the list */
 } MoveStep;
 
 typedef struct ShardRegionMove
@@ -114,7 +114,7 @@ take_orders(ShardRegion *region)
 		add_move(region, &orders[i], MOVE_ORDERED);
 }
 
-/* What becomes of an order to stop. */
+/* Carries out an order to stop; the step that the move is at then. */
 static MoveStep
 stop(const ShardRegionMove *move)
 {
@@ -152,7 +152,7 @@ shard_region_move(ShardRegion *region)
 	}
 }
 
-/* Is a move about to take that step with this turn's commit? */
+/* Whether a move takes that step with this turn's commit. */
 static bool
 takes_step(const ShardRegion *region, MoveStep step)
 {
@@ -174,7 +174,7 @@ shard_region_moves_before_commit(const ShardRegion *region)
 		shard_fault("m3_before_commit");
 }
 
-/* Drops what is over. */
+/* Drops the moves that are over. */
 static void
 compact(ShardRegion *region)
 {
@@ -202,7 +202,7 @@ shard_region_moves_committed(ShardRegion *region, XLogRecPtr lsn)
 
 		if (move->step < MOVE_SEALED && move->next == MOVE_SEALED)
 		{
-			/* one that was sealed before is no newer than what is known to be committed */
+			/* the seal of a shard that was sealed before is not newer than the newest commit that is known */
 			move->lsn = XLogRecPtrIsInvalid(lsn) ? shard_routing_lsn() : lsn;
 			region->flush_wanted = true;
 		}
@@ -322,7 +322,7 @@ shard_region_purge(ShardRegion *region)
 	if (now < region->purge_at)
 		return false;
 
-	/* what fails now is not tried again at once */
+	/* a purge that fails now is not tried again at once */
 	region->purge_at = TimestampTzPlusMilliseconds(now, PURGE_AGAIN_MS);
 	PG_TRY();
 	{

@@ -19,7 +19,7 @@
 /* The log has a line of what goes on failing so often. */
 #define TELL_MICROSECONDS (60 * USECS_PER_SEC)
 
-/* The search for a message that fails at its commit goes on, with what is left of those of the failed turn. */
+/* The search for a message that fails at its commit goes on, with the rest of the messages of the failed turn. */
 static bool
 goes_on_searching(ShardRegion *region, const ShardTurnResult *result)
 {
@@ -92,9 +92,9 @@ tell_trouble(ShardRegion *region, ErrorData *error)
 }
 
 /*
- * A turn in which code of so many messages ran has failed at its commit, where none of them is at hand. So the same ones run in
- * shorter turns, at last one by one: then there is no doubt. Turns that fail may have waited for somebody far away, each
- * of them, so there are few of these.
+ * A turn in which code of this many messages ran has failed at its commit, where none of them is at hand. So the same
+ * messages run in shorter turns, at last one by one: then there is no doubt. Each turn that fails may have waited for a
+ * server far away, so the search takes few of them.
  */
 static void
 search(ShardRegion *region, int ran, ShardSource only)
@@ -134,10 +134,10 @@ shard_region_plan_after_failure(ShardRegion *region, ErrorData *error,
 		return;
 	}
 
-	/* what is found this way goes first; the search begins anew if it is met again */
+	/* a message found this way goes first; the search begins again if the failure is met again */
 	region->searched = 0;
 
-	/* those that a fact of the log lets go on are not met again one by one */
+	/* parked messages that a fact of the log lets go on are not met again one by one */
 	source = shard_turn_source(&before);
 	if (source == SHARD_SOURCE_LOG && shard_routing_was_draining(&draining))
 		count = draining + 1;

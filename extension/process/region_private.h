@@ -12,7 +12,7 @@
 
 #define SHARD_ASKS_PER_TURN 32
 
-/* A turn ends at this many messages, if there are so many. */
+/* The most messages of a turn. */
 #define SHARD_TURN_MESSAGES 50000
 
 /* Messages of a careful turn: each costs a subtransaction, and 64 overflow. */
@@ -56,40 +56,40 @@ typedef struct ShardRegion
 	int forwards;				 /* of this turn */
 	ShardForward forward[SHARD_ASKS_PER_TURN];
 	ShardRequest *accept; /* shard_link_accept() in this turn, to be answered; NULL: none */
-	ShardRoutingAccepted accepted; /* what it did */
+	ShardRoutingAccepted accepted; /* what shard_link_accept() did */
 	ShardRegionDrain drain;
 	ShardRegionReading reading;
 	TimestampTz recounted_at; /* when a turn compared memory with tables, */
-	TimestampTz recount_took; /* which took so long, */
+	TimestampTz recount_took; /* which took this long, */
 	bool recounts;			  /* and did not come to the end; */
 	bool recounts_parked;	  /* what is held was compared, what is parked was not */
 	bool busy;				  /* the turn found a lock taken */
-	bool committed;			  /* the turn has, but not everything in memory knows it yet */
+	bool committed;			  /* the turn has committed, but not all of the memory follows yet */
 
 	/* shards that leave (region_move.c) */
 	int move_count;
 	int move_space;
 	struct ShardRegionMove *moves;
 	bool moves_wait;	  /* the next turn has something to do for them */
-	bool flush_wanted;	  /* and their last one is to be flushed */
-	ShardShardRef purged; /* whose rows are being deleted, or were last */
+	bool flush_wanted;	  /* and their last commit is to be flushed */
+	ShardShardRef purged; /* the shard whose rows are being deleted, or were last */
 	ShardStatePurge purge;
 	TimestampTz purge_at; /* not before */
 
 	int64 lease;	 /* until when this turn may commit, on shard_clock_now() */
-	bool lease_over; /* it failed for that */
+	bool lease_over; /* the turn failed since its lease was over */
 
-	/* who the node is, as of the last look */
+	/* the node's identity, as of the last look */
 	int32 self;
 	ShardUuid cluster;
 	uint32 generation;	   /* of the view */
 	bool handles;		   /* turns may be run */
-	ShardUuid incarnation; /* whose lineage is written */
+	ShardUuid incarnation; /* the incarnation whose lineage is written */
 
 	/* how the next turn is to be run */
 	bool careful;
-	bool careful_next; /* the one after it; this one goes exactly up to the message that failed */
-	ShardSource only;  /* it takes messages from there; SHARD_SOURCES: from everywhere */
+	bool careful_next; /* the turn after it; this one goes exactly up to the message that failed */
+	ShardSource only;  /* the source from which the turn takes messages; SHARD_SOURCES: all */
 	bool single;	   /* it ends with the first message whose code runs */
 	int searched;	   /* messages until the search for one that fails at commit ends; 0: none */
 	int limit;
@@ -97,8 +97,8 @@ typedef struct ShardRegion
 	int overtaken;		 /* turns in a row */
 	int troubles;		 /* failures in a row that are no message's, */
 	int64 troubled_at;	 /* the last of them, on shard_clock_now(), */
-	bool news;			 /* and somebody has woken the worker since */
-	TimestampTz told_at; /* when the log had the last of them; 0: none */
+	bool news;			 /* and the worker was woken since */
+	TimestampTz told_at; /* when the last of them was logged; 0: none */
 } ShardRegion;
 
 /* A turn is not begun, and not committed, with less than this left of its lease, in microseconds (L5). */
@@ -108,15 +108,15 @@ typedef struct ShardRegion
  * Turns (region_turn.c).
  */
 
-/* A turn that survives its errors. Returns whether to come again at once. */
+/* Runs a turn and handles its errors. Returns whether to come again at once. */
 extern bool shard_region_turn(ShardRegion *region);
 
-/* What others than the cursor need of the log, for rotation. */
+/* Notes for rotation which rows of the log are needed by more than the cursor. */
 extern void shard_region_keep_log(ShardRegion *region);
 
 /*
- * After a turn's commit, and when the outbox changed: is the request of shard_drain fulfilled? First
- * all that was there before must be passed, then what that put into the outbox must be done.
+ * After a turn's commit, and when the outbox changed: looks whether the request of shard_drain is fulfilled. First all
+ * rows that were there before it must be passed, then what these put into the outbox must be done.
  */
 extern void shard_region_follow_drain(ShardRegion *region, bool clean);
 
@@ -130,9 +130,9 @@ typedef struct ShardTurnResult
 	bool clean;	 /* everything that could be seen is passed */
 	bool parked; /* parked messages are left that could go on */
 	int64 record_seq;
-	int64 pass_wanted; /* rotation's wish, */
-	bool in_the_way;   /* which was not fulfilled yet */
-	int asks;		   /* the first so many are answered, */
+	int64 pass_wanted; /* seq that rotation wants passed, */
+	bool in_the_way;   /* which the turn did not reach */
+	int asks;		   /* this many, from the first on, are answered, */
 	bool asks_left;	   /* and others wait for the next turn alone */
 	uint64 errors;
 	TimestampTz start;
@@ -141,15 +141,16 @@ typedef struct ShardTurnResult
 /* How a turn has failed. */
 typedef struct ShardTurnFailure
 {
-	int count;		  /* messages begun */
-	bool blamed;	  /* the last of them is to blame */
-	bool overtaken;	  /* nobody is */
-	int ran;		  /* at its commit, and code of so many messages had run; 0: before */
-	ShardSource only; /* ran = 1: where that one came from */
+	int count;		/* messages begun */
+	bool blamed;	/* the last of them is to blame */
+	bool overtaken; /* no message is to blame */
+	int ran; /* it failed at its commit, after code of this many messages had run; 0: it failed before */
+	ShardSource only; /* ran = 1: the source of that message */
 } ShardTurnFailure;
 
 /*
- * How the turn after a good one, and after a failed one, is to be run (region_plan.c). failed: messages of the good one have.
+ * How the turn after a good one, and after a failed one, is to be run (region_plan.c). failed: messages failed in the
+ * good turn.
  */
 extern void
 shard_region_plan_after_success(ShardRegion *region, const ShardTurnResult *result, bool failed);
@@ -160,10 +161,10 @@ extern void shard_region_plan_after_failure(ShardRegion *region, ErrorData *erro
  * Locks (region_lanes.c).
  */
 
-/* Becomes the owner of all lanes, or ends the process: another worker has one still. */
+/* Becomes the owner of all lanes of the worker, or ends the process if another worker still has one. */
 extern void shard_region_own_lanes(const ShardRegion *region);
 
-/* At the start of each transaction; false if one is taken. */
+/* At the start of each transaction: takes the turn locks of the worker's lanes. False if one is taken. */
 extern bool shard_region_lock_turn(const ShardRegion *region);
 
 /* Releases advisory locks that handlers left behind. A chore: returns false. */
@@ -176,7 +177,7 @@ extern bool shard_region_release_locks(ShardRegion *region);
 /* At start, when the routes are known: shards that were stopping go on to be sealed. */
 extern void shard_region_load_moves(ShardRegion *region);
 
-/* The first thing of a turn: shards that are to leave are stopped, and those that were are sealed. */
+/* The first thing of a turn: stops shards that are to leave, and seals those that were stopped. */
 extern void shard_region_move(ShardRegion *region);
 
 /* Before and after the turn's commit, and after its abort. */
@@ -190,7 +191,7 @@ extern bool shard_region_report_sealed(ShardRegion *region);
 /* Deletes some rows of shards that live elsewhere. A chore: true if there is more. */
 extern bool shard_region_purge(ShardRegion *region);
 
-/* When to come again for these two, in ms; -1: when something happens. */
+/* When to come again for these two chores, in ms; -1: when something happens. */
 extern long shard_region_moves_due(const ShardRegion *region);
 
 /*
@@ -201,8 +202,8 @@ extern long shard_region_moves_due(const ShardRegion *region);
 extern void shard_region_take_requests(ShardRegion *region);
 
 /*
- * The same while there are no turns, or they fail, in a transaction of its own; asks whose askers are gone
- * are dropped. A chore: returns false.
+ * The same while there are no turns, or they fail, in a transaction of its own. Drops asks whose askers are gone. A
+ * chore: returns false.
  */
 extern bool shard_region_answer_reports(ShardRegion *region);
 
@@ -210,15 +211,15 @@ extern bool shard_region_answer_reports(ShardRegion *region);
 extern void shard_region_accept_link(ShardRegion *region);
 
 /*
- * Runs the asks whose turn it is, and notes those for other nodes; returns how many at the front of the
- * list are done. all: every row that could be read was passed. *left: there may be others to be run.
+ * Runs the asks that are due, and notes those for other nodes. Returns how many at the front of the list are done. all:
+ * every row that could be read was passed. *left: there may be others to be run.
  */
 extern int shard_region_run_asks(ShardRegion *region, bool all, bool *left);
 
-/* After the turn's commit: the first ones are done, others are sent to their nodes. */
+/* After the turn's commit: drops the first done asks of the list, and sends the noted ones to their nodes. */
 extern void shard_region_forward_asks(ShardRegion *region, int done, XLogRecPtr lsn);
 
-/* What comes from links of asks. A chore: true if an ask has to be looked at again. */
+/* Takes what has come from the links of asks. A chore: true if an ask has to be looked at again. */
 extern bool shard_region_poll_asks(ShardRegion *region);
 
 /* Main function; argument by shard_worker_argument(). */

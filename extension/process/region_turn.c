@@ -2,19 +2,17 @@
  * process/region_turn.c
  *		Turns of a region worker: one transaction each (doc/protocol.md D6, W1-W3).
  *
- * One turn is one transaction: lock the extension and the lanes' turn
- * locks, take asks, look at the sizes of the log, take the snapshot, handle
- * stashed messages that are due, then rows of the log, then asks; write states
- * and the cursor; commit without waiting for the disk. Who needs the commit to
- * be durable (an asker, shard_drain) flushes it himself.
+ * One turn is one transaction: lock the extension and the lanes' turn locks, take asks, look at the sizes of the log,
+ * take the snapshot, handle stashed messages that are due, then rows of the log, then asks; write states and the
+ * cursor; commit without waiting for the disk. A process that needs the commit to be durable (an asker, shard_drain)
+ * flushes it itself.
  *
  * Nothing is waited for with a transaction open: locks of others are tried, not
  * queued for, with lock_timeout as the backstop inside handlers.
  *
- * A failure rolls the turn back. If it is a message's, the next turn ends
- * before it and the one after that runs it carefully (turn.c); if nobody is
- * to blame, turns become shorter until somebody is (region_plan.c). So a poisonous message
- * costs a few short turns, and the others go on.
+ * A failure rolls the turn back. If it is a message's, the next turn ends before it and the one after that runs it
+ * carefully (turn.c); if no message is known to be at fault, turns become shorter until one is (region_plan.c). So a
+ * poisonous message costs a few short turns, and the others go on.
  *
  * If the process dies right here: the transaction is gone, and the next worker
  * reads the newest cursor row.
@@ -45,11 +43,11 @@
 
 #include "base/compat.h"
 
-/* What one turn recounts, at most; a piece is finished. */
+/* The most that one turn recounts; a piece that was begun is finished. */
 #define RECOUNT_MICROSECONDS 10000
 #define RECOUNT_MESSAGES 10000
 
-/* So long a turn puts messages aside. */
+/* The time for which a turn puts messages aside. */
 #define ASIDE_MICROSECONDS (500 * INT64CONST(1000))
 
 /*
@@ -63,8 +61,8 @@ takes(const ShardRegion *region, ShardSource source)
 }
 
 /*
- * Up to which seq the log is to be left behind because others need the room; 0: nobody does, or the turn looks for a
- * message that failed.
+ * Up to which seq the log is to be left behind because others need the room; 0: the room is not needed, or the turn
+ * looks for a message that failed.
  */
 static int64
 pressed_upto(const ShardRegion *region)
@@ -88,7 +86,7 @@ gives_way(const ShardRegion *region)
 
 /*
  * Puts messages up to a seq into the stash, as many as the turn may; *all: nothing readable is left. Returns whether
- * there were any: what a sender who is still open has in the way cannot be moved.
+ * there were any: rows of a sender whose transaction is still open cannot be moved.
  */
 static bool
 put_aside(ShardRegion *region, Snapshot snapshot, int64 upto, bool *all)
@@ -186,8 +184,8 @@ recount_some(ShardRegion *region, int64 *messages)
 }
 
 /*
- * Compares what memory counts with the tables, if the turn has nothing else to do, and not for more than a
- * hundredth of the time. What is held and parked may be much, so a turn takes some of it only.
+ * Compares what memory counts with the tables, if the turn has nothing else to do, and not for more than a hundredth of
+ * the time. Many messages may be held and parked, so a turn compares a part of them only.
  */
 static void
 recount(ShardRegion *region)
@@ -246,8 +244,8 @@ handle(ShardRegion *region, ShardTurnResult *result)
 }
 
 /*
- * The newest request of shard_drain; one at a time. Before the turn's transaction: so that sees what was
- * committed before the request, messages as well as the end of a type.
+ * The newest request of shard_drain; one at a time. Called before the turn's transaction, so that the transaction sees
+ * all that was committed before the request, messages as well as the end of a type.
  */
 static void
 begin_drain(ShardRegion *region)
@@ -255,7 +253,7 @@ begin_drain(ShardRegion *region)
 	ShardRegionDrain *drain = &region->drain;
 	uint64 wanted = pg_atomic_read_u64(&region->slot->drain_wanted);
 
-	/* who wants it counts on the lanes that this worker is to have */
+	/* the backend that wants the drain counts on the lanes that this worker is to have */
 	pg_read_barrier();
 	if (drain->number != 0 || pg_atomic_read_u64(&region->slot->drain_done) >= wanted ||
 		region->lanes != shard_shmem_worker_lanes(region->db, region->number))
@@ -277,8 +275,8 @@ shard_region_follow_drain(ShardRegion *region, bool clean)
 	}
 
 	/*
-	 * A server that goes down lets nobody in to tell it marks. Messages that are stored at their home
-	 * need it no more; what of them is still kept here, the next start asks for.
+	 * A server that goes down lets no node in to tell it marks. Messages that are stored at their home need it no more;
+	 * what of them is still kept here, the next start asks for.
 	 */
 	if (!drain->passed || !shard_outbox_passed(drain->outbox, shard_worker_lingers()))
 		return;
@@ -370,8 +368,8 @@ check_lease(ShardRegion *region)
 }
 
 /*
- * The process stood still between that look and the commit: this node may live elsewhere by now. What the
- * turn did stays in this database; nobody is told of it.
+ * The process stood still between that look and the commit: this node may live elsewhere by now. What the turn did
+ * stays in this database; no other node or client is told of it.
  */
 static void
 check_late(const ShardRegion *region)
@@ -439,14 +437,14 @@ turn(ShardRegion *region)
 	if (writes)
 		lsn = XactLastCommitEnd;
 
-	/* nobody's cancel is to come between the commit and what memory makes of it */
+	/* no cancel may come between the commit and what memory makes of it */
 	HOLD_CANCEL_INTERRUPTS();
 	result.ran = shard_turn_end_commit();
 	region->committed = true;
 	check_late(region);
 	shard_region_moves_committed(region, lsn);
 
-	/* what they need of the log is published before the position, which lets rotation take it */
+	/* which rows they need is published before the position, which lets rotation empty segments */
 	shard_outbox_committed(lsn);
 	shard_routing_committed(lsn);
 	shard_region_keep_log(region);
@@ -454,7 +452,7 @@ turn(ShardRegion *region)
 #ifdef SHARD_MUTANT_READS_UNGATED
 	shard_turn_committed(lsn);
 #else
-	/* of the newest commit that an answer may tell of, also if this turn wrote nothing (D20) */
+	/* the newest commit that an answer may depend on, also if this turn wrote nothing (D20) */
 	shard_turn_committed(shard_routing_lsn());
 #endif
 	shard_routing_forget_ended();
@@ -511,7 +509,7 @@ recover(ShardRegion *region, MemoryContext context)
 	MemoryContextSwitchTo(context);
 	error = shard_attempt_take_error();
 
-	/* What is in memory tells neither of the time before the commit nor after it: the next worker reads. */
+	/* Memory is neither as before the commit nor as after it: the next worker reads everything again. */
 	if (region->committed)
 	{
 		error->elevel = FATAL;

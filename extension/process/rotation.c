@@ -1,17 +1,16 @@
 /*
  * process/rotation.c
- *		Segments of the log: taking a new one, emptying those that all passed
- *		(doc/protocol.md D9-D11).
+ *		Segments of the log: taking a new one, emptying those that all lanes have passed (doc/protocol.md D9-D11).
  *
- * Whichever region worker comes by does this, between its turns, one at a time: nobody's handler that
- * takes long holds it up for others. Senders go on while it happens: the current segment changes under the append lock, and a segment
- * is emptied by TRUNCATE only
+ * Any region worker does this, between its turns, one at a time: a handler that takes long in one worker does not hold
+ * it up for the others. Senders go on while it happens: the current segment changes under the append lock, and a
+ * segment is emptied by TRUNCATE only
  * - when it is not current,
  * - when the committed cursor of every lane has passed it, open senders included,
  * - when no lane's newest cursor row is in it,
  * - when no worker has to read a row of it to know where a peer's stream was received up to: such
  *	 positions are saved in the same transaction (stream_position_table.c),
- * - when nobody has it locked now: senders keep their lock to the end of their
+ * - when no transaction has it locked now: senders keep their lock to the end of their
  *	 transaction, so none of them has rows in it.
  *
  * TRUNCATE and not RelationTruncate: its commit is flushed, and follows the
@@ -86,7 +85,7 @@ switch_current(ShardDatabase *db)
 		for (int i = 0; i < log->live_count; i++)
 			used[log->live[i]] = true;
 		for (int i = 0; i < SHARD_SEGMENTS; i++)
-			/* it may have pages, of senders that were rolled back */
+			/* the segment may have pages of senders that were rolled back */
 			if (!used[i] && log->segment[i].first_seq == 0)
 			{
 				log->live[log->live_count++] = i;
@@ -99,9 +98,9 @@ switch_current(ShardDatabase *db)
 }
 
 /*
- * Asks the worker of a lane to leave everything up to a seq behind, and to wake
- * us when it has. The wish stands until then; it is woken for it at once, but
- * again only now and then: in the way may be a sender that stays open for an hour.
+ * Asks the worker of a lane to leave everything up to a seq behind, and to wake this worker when it has. The wish
+ * stands until then. The worker is woken for it at once, but again only now and then: a sender whose transaction stays
+ * open for an hour may be in the way.
  */
 static void
 want_passed(ShardDatabase *db, int lane, int64 seq)
@@ -120,7 +119,7 @@ want_passed(ShardDatabase *db, int lane, int64 seq)
 	shard_shmem_wake_worker(db, worker);
 }
 
-/* Whether every lane has passed the segment; those that have not are asked to, all at once. */
+/* Whether every lane has passed the segment; asks those lanes that have not to pass it, all at once. */
 static bool
 is_passed(ShardDatabase *db, const ShardSegment *segment)
 {
@@ -159,7 +158,7 @@ find_passed(ShardDatabase *db)
 	return oldest >= 0 && is_passed(db, &segment) ? oldest : -1;
 }
 
-/* Tells everybody that a segment is empty now. */
+/* Publishes that a segment is empty now. */
 static void
 publish_empty(ShardDatabase *db, int number, Oid filenumber)
 {
@@ -214,7 +213,7 @@ truncate_segment(int number, int64 last_seq)
 	CommandCounterIncrement();
 }
 
-/* Highest seq of a segment that nobody writes to. */
+/* Highest seq of a segment that is not written to any more. */
 static int64
 last_seq_of(ShardDatabase *db, int number)
 {
@@ -226,7 +225,7 @@ last_seq_of(ShardDatabase *db, int number)
 	return last;
 }
 
-/* Empties a segment unless somebody has it locked. Returns whether it did. */
+/* Empties a segment unless another transaction has it locked. Returns whether it did. */
 static bool
 empty_segment(ShardDatabase *db, int number, Oid extension)
 {
@@ -268,7 +267,7 @@ is_worth_a_look(ShardLog *log)
 	return *((volatile int *) &log->live_count) > 1 || is_long(log);
 }
 
-/* As the only one who does. */
+/* Only the worker that owns the rotation calls this. */
 static bool
 rotate(ShardDatabase *db, Oid extension)
 {
@@ -288,7 +287,7 @@ shard_rotation_run(ShardDatabase *db, Oid extension)
 		return false;
 	if (!shard_shmem_own(db, SHARD_OWNER_ROTATION))
 	{
-		/* who is at it may have looked before this worker got out of the way */
+		/* the worker that is at it may have looked before this worker got out of the way */
 		if (shard_shmem_my_worker() != &db->worker[shard_shmem_caretaker(db)])
 			shard_shmem_wake_worker(db, shard_shmem_caretaker(db));
 		return false;

@@ -1,14 +1,12 @@
 /*
  * process/supervisor.c
- *		The launcher's workers, region and coordinator: starting, stopping, noticing their end.
+ *		The launcher's workers, region and control: starting, stopping, noticing their end.
  *
- * Workers are dynamic background workers that the postmaster never restarts:
- * only we know whether one is wanted, and the postmaster knows no back-off. It
- * signals us when one starts or ends.
+ * Workers are dynamic background workers that the postmaster never restarts: only the launcher knows whether one is
+ * wanted, and the postmaster knows no back-off. The postmaster signals the launcher when one starts or ends.
  *
- * A handle dies with the launcher. The next launcher finds workers that are
- * still there by their slots; as it cannot see them end, it has them all leave
- * and starts their successors. New tokens turn away those who were registered
+ * A handle dies with the launcher. The next launcher finds workers that are still there by their slots; as it cannot
+ * see them end, it has them all leave and starts their successors. New tokens turn away workers that were registered
  * but have not attached yet.
  */
 #include "postgres.h"
@@ -33,7 +31,7 @@
 /* A worker may end its turn; after that it is terminated. */
 #define STOP_PATIENCE_MS 2000
 
-/* After so long a life a failure counts as the first one again. */
+/* The failure of a worker that lived this long counts as the first one again. */
 #define LONG_LIFE_MS (30 * 1000)
 
 /* Nothing relies on it: all that happens wakes the launcher. */
@@ -70,8 +68,7 @@ entry_of(ShardDatabase *db, int worker)
 }
 
 /*
- * Finds the workers of an earlier launcher. All databases are to be probed
- * anew, which makes them leave.
+ * Finds the workers of an earlier launcher. All databases are to be probed again, which makes these workers leave.
  */
 void
 shard_supervisor_adopt(void)
@@ -133,7 +130,7 @@ shard_supervisor_alive(ShardDatabase *db)
 }
 
 /*
- * Asks the postmaster, or looks for the process of somebody else's worker.
+ * Asks the postmaster, or, for a worker of an earlier launcher, looks for its process.
  */
 static bool
 is_alive(const Supervised *entry)
@@ -216,8 +213,8 @@ lanes_held(ShardDatabase *db, int worker)
 }
 
 /*
- * Whether a worker has other lanes than the division says. Attaching takes the control lock, so what has none
- * yet cannot take those of before.
+ * Whether a worker has other lanes than the division says. Attaching takes the control lock, so a worker that has no
+ * lanes yet cannot take those of the former division.
  */
 bool
 shard_supervisor_has_others_lanes(ShardDatabase *db, int worker)
@@ -242,7 +239,7 @@ are_lanes_taken(ShardDatabase *db, int worker)
 }
 
 /*
- * Starts a worker if it is not alive and its time has come. Who lets go of lanes wakes us.
+ * Starts a worker if it is not alive and its time has come. A worker that lets go of lanes wakes the launcher.
  */
 void
 shard_supervisor_ensure(ShardDatabase *db, int worker)
@@ -258,8 +255,7 @@ shard_supervisor_ensure(ShardDatabase *db, int worker)
 }
 
 /*
- * Registers a worker. If there is no room for one, it says so once and comes
- * back later.
+ * Registers a worker. If there is no room for one, the launcher logs that once and comes back later.
  */
 static void
 start(ShardDatabase *db, int worker)
@@ -364,7 +360,7 @@ shard_supervisor_stop(ShardDatabase *db, int worker)
 }
 
 /*
- * Terminates a worker that was asked in vain.
+ * Terminates a worker that did not end when it was asked to.
  */
 static void
 terminate(ShardDatabase *db, int worker)

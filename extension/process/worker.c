@@ -1,11 +1,10 @@
 /*
  * process/worker.c
- *		What every background process of ours does: start, wait, leave.
+ *		What every background process of the extension does: start, wait, leave.
  *
- * A region worker is registered by the launcher with a token that its slot
- * knows, so that one that comes late - its launcher died, or wants it no more -
- * is turned away before it connects. It attaches before it connects, too: from
- * then on a bar (bar.c) is not ready until it has gone.
+ * A region worker is registered by the launcher with a token that its slot knows, so that a worker that comes late -
+ * its launcher died, or does not want it any more - is turned away before it connects. A worker attaches before it
+ * connects, too: from then on a bar (bar.c) is not ready until it has gone.
  */
 #include "postgres.h"
 
@@ -67,9 +66,6 @@ static void set_option(const char *name, const char *value);
 static void set_lock_timeout(void);
 static long report_statistics(void);
 
-/*
- * Starts a worker; see worker.h.
- */
 ShardDatabase *
 shard_worker_start(Datum argument, int *worker)
 {
@@ -112,8 +108,8 @@ shard_worker_server_stops(void)
 }
 
 /*
- * Handler of SIGTERM: the first one of a shutdown lets a worker linger. The postmaster signals a child and
- * then the child's process group, so what it says once may be heard twice.
+ * Handler of SIGTERM: the first one of a shutdown lets a worker linger. The postmaster signals a child and then the
+ * child's process group, so one request may arrive as two signals.
  */
 static void
 handle_sigterm(int signo, siginfo_t *info, void *context)
@@ -123,7 +119,7 @@ handle_sigterm(int signo, siginfo_t *info, void *context)
 	if (lingers_until != 0 && info->si_pid == PostmasterPid)
 		return;
 
-	/* Without a control worker nobody would end a handler that takes long. */
+	/* Without a control worker no process would end a handler that takes long. */
 	if (my_database != NULL && lingers_until == 0 && info->si_pid == PostmasterPid &&
 		shard_shutdown_timeout > 0 && my_database->worker[SHARD_CONTROL_WORKER].in_use &&
 		shard_worker_server_stops())
@@ -149,7 +145,7 @@ shard_worker_at_stop(void (*callback)(void))
 }
 
 /*
- * Ends a worker that was to end: by a shutdown of the server, or by somebody. One that lingers ends, too,
+ * Ends a worker that was to end: by a shutdown of the server, or by a signal to it alone. One that lingers ends, too,
  * when the control worker is gone, however that ended.
  */
 static void
@@ -190,7 +186,7 @@ shard_worker_signals(void)
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	pqsignal(SIGINT, shard_worker_cancel_handle);
 
-	/* pqsignal() does not tell who sent it */
+	/* pqsignal() does not tell which process sent the signal */
 	if (sigaction(SIGTERM, &term, NULL) != 0)
 		elog(FATAL, "could not set the handler of SIGTERM: %m");
 	/* The server has a background worker ignore SIGHUP until now: a reload since the fork would not be heard of. */
@@ -221,8 +217,7 @@ attach(ShardDatabase *db, int worker)
 }
 
 /*
- * Whether the launcher still wants the process it started with our token.
- * Needs the control lock.
+ * Whether the launcher still wants the process that it started with this process's token. Needs the control lock.
  */
 static bool
 is_wanted(ShardDatabase *db, int worker)
@@ -241,8 +236,7 @@ is_wanted(ShardDatabase *db, int worker)
 }
 
 /*
- * Tells the launcher whether the extension is in our database; ends the process
- * if it is not.
+ * Tells the launcher whether the extension is in this worker's database; ends the process if it is not.
  */
 static void
 look_for_extension(int worker)
@@ -270,7 +264,8 @@ look_for_extension(int worker)
 }
 
 /*
- * The probe finds out who has types, too: the others are started with that known. No other worker runs yet.
+ * The probe finds out which owners have types, too: the other workers are started with that known. No other worker runs
+ * yet.
  */
 static void
 note_groups(uint8 groups)
@@ -297,8 +292,8 @@ shard_worker_leave_absent(void)
 }
 
 /*
- * Notes what was found and wakes the launcher. Once a worker found the
- * extension gone, another one's older look does not count.
+ * Notes the outcome of the probe and wakes the launcher. Once a worker found the extension gone, an older look of
+ * another worker does not count.
  */
 static void
 record_outcome(ShardProbeOutcome outcome)
@@ -361,9 +356,6 @@ set_lock_timeout(void)
 	set_option("lock_timeout", value);
 }
 
-/*
- * What is due between turns; see worker.h.
- */
 void
 shard_worker_interrupts(void)
 {
@@ -390,9 +382,6 @@ shard_worker_interrupts(void)
 		proc_exit(0);
 }
 
-/*
- * Waits to be woken; see worker.h.
- */
 bool
 shard_worker_wait(long timeout_ms, uint32 wait_event)
 {
@@ -415,9 +404,8 @@ shard_worker_wait(long timeout_ms, uint32 wait_event)
 }
 
 /*
- * Reports statistics, which the server takes at most once a second. Returns in
- * how many ms to come back for those that it did not take; 0: none. Its clock
- * is the end of the last transaction, so in the long run we insist.
+ * Reports statistics, which the server takes at most once a second. Returns in how many ms to come back for those that
+ * it did not take; 0: none. Its clock is the end of the last transaction, so after a while the worker forces a report.
  */
 static long
 report_statistics(void)
@@ -443,7 +431,7 @@ report_statistics(void)
 }
 
 /*
- * Pause in ms after so many failures in a row.
+ * The pause in ms after this many failures in a row.
  */
 int
 shard_worker_backoff(int failures)

@@ -1,6 +1,6 @@
 /*
  * process/worker.h
- *		What every background process of ours does: start, wait, leave.
+ *		What every background process of the extension does: start, wait, leave.
  */
 #pragma once
 
@@ -14,46 +14,42 @@ shard_worker_argument(int database, int worker)
 }
 
 /*
- * First call of a worker's main function: signals, attaching to its slot,
- * connection, settings, and a look whether the extension is in the database.
- * Returns the database and the worker's number; otherwise the process ends in
- * there: nobody wants it any more, or there is no extension (which it tells the
- * launcher).
+ * First call of a worker's main function: signals, attaching to its slot, connection, settings, and a look whether the
+ * extension is in the database. Returns the database and the worker's number; otherwise the process ends in there: it
+ * is not wanted any more, or there is no extension (which it tells the launcher).
  */
 extern ShardDatabase *shard_worker_start(Datum argument, int *worker);
 
-/* The first part of it, for a process without a database: signals. */
+/* The first part of shard_worker_start, for a process without a database: installs the signal handlers. */
 extern void shard_worker_signals(void);
 
-/* The settings a worker runs under, whatever database and role say. */
+/* Sets the settings that a worker runs under, over those of database and role. */
 extern void shard_worker_settings(void);
 
 /*
- * Outside a transaction: interrupts, reload of the configuration. Ends the
- * process when the postmaster died, the launcher wants it to leave or
- * shard.enabled is off. To be called between turns, and done by each wait.
+ * Outside a transaction: serves interrupts, and reloads the configuration. Ends the process when the postmaster died,
+ * the launcher wants it to leave or shard.enabled is off. To be called between turns; each wait calls it, too.
  */
 extern void shard_worker_interrupts(void);
 
 /*
- * Is the server shutting down, as far as the postmaster has said? Looks into a file.
+ * Whether the server is shutting down, by the postmaster's file, which it reads.
  */
 extern bool shard_worker_server_stops(void);
 
 /*
- * Was this worker asked to end by a shutdown of the server, and may it go on for shard.shutdown_timeout?
- * It ends when the launcher or the control worker says so, or somewhat after that time.
+ * Whether this worker was asked to end by a shutdown of the server and may go on for shard.shutdown_timeout. It ends
+ * when the launcher or the control worker tells it to, or somewhat after that time.
  */
 extern bool shard_worker_lingers(void);
 
-/* What is called once, outside a transaction, before this worker ends in a shutdown of the server. */
+/* Sets a function that is called once, outside a transaction, before this worker ends in a shutdown of the server. */
 extern void shard_worker_at_stop(void (*callback)(void));
 
 /*
- * Waits until somebody wakes this worker or time is up (-1: no limit), then
- * does shard_worker_interrupts and clears the wake flag: look for work after
- * it. Returns at once if the flag is set. Must hold no transaction, snapshot or
- * lock. wait_event: ShardWaitEvent of compat.h, kept by the caller. True: somebody woke it.
+ * Waits until another process wakes this worker or time is up (-1: no limit), then does shard_worker_interrupts and
+ * clears the wake flag: look for work after it. Returns at once if the flag is set. Must hold no transaction, snapshot
+ * or lock. wait_event: ShardWaitEvent of compat.h, kept by the caller. True: it was woken.
  */
 extern bool shard_worker_wait(long timeout_ms, uint32 wait_event);
 
@@ -64,5 +60,5 @@ extern bool shard_worker_wait(long timeout_ms, uint32 wait_event);
  */
 extern void shard_worker_leave_absent(void);
 
-/* Pause after so many failures in a row: 0, 1 s, 2 s, 4 s ... 30 s. In ms. */
+/* The pause in ms after this many failures in a row: 0, 1 s, 2 s, 4 s ... 30 s. */
 extern int shard_worker_backoff(int failures);

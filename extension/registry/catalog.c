@@ -1,6 +1,6 @@
 /*
  * registry/catalog.c
- *		OIDs of our own objects, and "is the extension here".
+ *		OIDs of the extension's own objects, and "is the extension here".
  *
  * Dropping the extension drops its tables, which sends a relcache invalidation
  * for each before their locks go. So a cache that is still valid once the
@@ -52,8 +52,8 @@ shard_catalog_init(void)
 }
 
 /*
- * Our OIDs, or NULL if the extension is not in this database, or not whole yet.
- * Absence is not remembered. The result is valid until the next invalidation.
+ * OIDs of the extension's objects, or NULL if the extension is not in this database, or not whole yet. Absence is not
+ * remembered. The result is valid until the next invalidation.
  */
 const ShardCatalog *
 shard_catalog_find(void)
@@ -174,9 +174,8 @@ relation_changed(Datum arg, Oid relid)
 }
 
 /*
- * Takes the shared lock of the extension, once per transaction, and
- * holds it to the end of it, whatever becomes of subtransactions. With nowait,
- * false if somebody is dropping or altering the extension.
+ * Takes the shared lock of the extension, once per transaction, and holds it to the end of it, whatever becomes of
+ * subtransactions. With nowait, false if another session is dropping or altering the extension.
  */
 bool
 shard_catalog_lock(bool nowait)
@@ -191,7 +190,7 @@ shard_catalog_lock(bool nowait)
 		if (!lock_extension(catalog, AccessShareLock, nowait))
 			return false;
 
-		/* What was waited for may have dropped it, or made it anew. */
+		/* The session that was waited for may have dropped the extension, or created it again. */
 		AcceptInvalidationMessages();
 		if (shard_catalog_get()->extension == extension)
 		{
@@ -202,9 +201,7 @@ shard_catalog_lock(bool nowait)
 	}
 }
 
-/*
- * See catalog.h. An extension that is only half there has nobody who holds the lock.
- */
+/* No session holds the lock of an extension that is only half there. */
 bool
 shard_catalog_lock_alone(bool nowait)
 {
@@ -217,9 +214,9 @@ shard_catalog_lock_alone(bool nowait)
  * Takes the lock on behalf of the top-level transaction. After an error the
  * abort restores the resource owner.
  *
- * The server's own lock on the extension object would do, could not anybody have it, by ALTER FUNCTION ... DEPENDS ON
- * EXTENSION or by a DROP EXTENSION that waits and is refused only then. This one is that of an object
- * in a catalog that is none, our table of types: no statement leads to it.
+ * The server's own lock on the extension object does not do, since any role can get it, by ALTER FUNCTION ... DEPENDS
+ * ON EXTENSION or by a DROP EXTENSION that waits and is refused only then. This one is the lock of an object in a class
+ * that is no catalog, the extension's table of types: no statement leads to it.
  */
 static bool
 lock_extension(const ShardCatalog *catalog, LOCKMODE mode, bool nowait)

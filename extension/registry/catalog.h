@@ -1,9 +1,9 @@
 /*
  * registry/catalog.h
- *		OIDs of our own objects, and "is the extension here".
+ *		OIDs of the extension's own objects, and "is the extension here".
  *
- * OIDs are cached per process and looked up again after an invalidation of one
- * of our tables (DROP EXTENSION, CREATE EXTENSION).
+ * OIDs are cached per process and looked up again after an invalidation of one of its tables (DROP EXTENSION, CREATE
+ * EXTENSION).
  */
 #pragma once
 
@@ -28,17 +28,16 @@ extern const ShardCatalog *shard_catalog_find(void);
 extern const ShardCatalog *shard_catalog_get(void);
 
 /*
- * Takes the shared lock of the extension, once per transaction, before
- * anything else of ours (W3): DROP and ALTER EXTENSION wait for us, not we for
- * each other. With nowait, false if somebody holds it; error 55000 if the
- * extension is gone. It is no lock that SQL can name.
+ * Takes the shared lock of the extension, once per transaction, before anything else of the extension (W3): DROP and
+ * ALTER EXTENSION wait for its holders, and no cycle arises. With nowait, false if another session holds it alone;
+ * error 55000 if the extension is gone. It is no lock that SQL can name.
  */
 extern bool shard_catalog_lock(bool nowait);
 
 /*
- * Takes it exclusively: nobody sends, and no turn begins, until the transaction has ended. With nowait,
- * false if somebody has it. True without a lock if the extension is not here. The caller has looked at rights
- * before: senders wait behind who waits here.
+ * Takes it exclusively: no session sends, and no turn begins, until the transaction has ended. With nowait, false if
+ * another session has it. True without a lock if the extension is not here. The caller has looked at rights before:
+ * senders wait behind a session that waits here.
  */
 extern bool shard_catalog_lock_alone(bool nowait);
 

@@ -59,7 +59,6 @@ read_key(ShardMapKey key, ShardMapEntry *entry)
 	return found;
 }
 
-/* See cluster_map.h. */
 bool
 shard_cluster_map_home(int32 type_id, int32 shard, ShardHomeRecord *home)
 {
@@ -69,7 +68,6 @@ shard_cluster_map_home(int32 type_id, int32 shard, ShardHomeRecord *home)
 		   shard_record_get_home(&entry, home);
 }
 
-/* See cluster_map.h. */
 const char *
 shard_cluster_map_type_name(int32 type_id)
 {
@@ -85,7 +83,6 @@ shard_cluster_map_type_name(int32 type_id)
 	return name;
 }
 
-/* See cluster_map.h. */
 int32
 shard_cluster_map_pin(int32 type_id, int32 shard)
 {
@@ -152,7 +149,6 @@ visit(ShardMapKind kind, void (*look)(const ShardMapEntry *entry, void *arg), vo
 	PopActiveSnapshot();
 }
 
-/* See cluster_map.h. */
 bool
 shard_cluster_map_type(const char *name, ShardClusterType *type)
 {
@@ -163,7 +159,6 @@ shard_cluster_map_type(const char *name, ShardClusterType *type)
 	return type->type_id != 0;
 }
 
-/* See cluster_map.h. */
 void
 shard_cluster_map_get_type(const char *name, ShardClusterType *type)
 {
@@ -193,7 +188,6 @@ put_entry(const ShardMapEntry *entry, void *arg)
 	MemoryContextSwitchTo(old);
 }
 
-/* See cluster_map.h. */
 ShardMap *
 shard_cluster_map_read(void)
 {
@@ -220,7 +214,6 @@ static const char *const reason_names[] = {[SHARD_HOME_REASON_NONE] = "none",
 										   [SHARD_HOME_REASON_UNHOSTED] = "not hosted",
 										   [SHARD_HOME_REASON_STATES] = "states"};
 
-/* See cluster_map.h. */
 const char *
 shard_cluster_map_reason(int32 reason)
 {

@@ -2,7 +2,7 @@
  * registry/cluster_map.h
  *		What was decided and learned (table shard.control), for functions and views: one key, or all.
  *
- * Read from the table, so it is there when no worker runs; a node that is cut off may be behind.
+ * Read from the table, so the map is there when no worker runs; the table of a node that is cut off may be behind.
  */
 #pragma once
 

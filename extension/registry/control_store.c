@@ -1,6 +1,6 @@
 /*
  * registry/control_store.c
- *		Durable records of the control plane: table shard.control (core/action.h).
+ *		Durable records of the control plane: table shard.control (core/map/action.h).
  *
  * The control worker is the only writer: its lock (control.c) sees to it. Everything that a
  * step changes is written by one transaction of the caller's; if the process dies before its commit,
@@ -16,7 +16,7 @@
 
 #include "base/compat.h"
 
-/* Backends read by these, too, whose search_path may be anything. */
+/* Backends, whose search_path may be anything, read by these statements, too: operators name their schema. */
 static ShardStatement put = {
 	"INSERT INTO shard.control AS c (store, kind, a, b, n, deleted, value)"
 	" VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (store, kind, a, b)"

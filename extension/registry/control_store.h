@@ -1,6 +1,6 @@
 /*
  * registry/control_store.h
- *		Durable records of the control plane: table shard.control (core/action.h).
+ *		Durable records of the control plane: table shard.control (core/map/action.h).
  */
 #pragma once
 
@@ -22,8 +22,9 @@ shard_control_store_learned(ShardMapKind kind, void (*visit)(const ShardMapEntry
 							void *arg);
 
 /*
- * Up to where the map was learned; and what it says of a shard's home, into all fields of *learned but upto_n; what it says of a type, into all fields. The
- * caller has connected to SPI, and has one snapshot for all that belongs together.
+ * Up to where the map was learned; what it says of a shard's home, into all fields of *learned except upto_n; and what
+ * it says of a type, into all fields. The caller has connected to SPI, and has one snapshot for all that belongs
+ * together.
  */
 extern int64 shard_control_store_upto(void);
 extern void shard_control_store_target(int32 type_id, ShardTargetLearned *learned);

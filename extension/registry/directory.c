@@ -2,8 +2,8 @@
  * registry/directory.c
  *		Members of the cluster as this node has learned them: addresses, incarnations.
  *
- * A copy of the decoded records lives in a memory context and an arena of its own, which go as a whole
- * when it is read anew.
+ * A copy of the decoded records lives in a memory context and an arena of its own, which are freed as a whole when it
+ * is read again.
  */
 #include "postgres.h"
 

@@ -2,8 +2,7 @@
  * registry/directory.h
  *		Members of the cluster as this node has learned them: addresses, incarnations.
  *
- * A process-local copy of the member records in table shard.control, read anew when
- * shard_board_directory() has risen.
+ * A process-local copy of the member records in table shard.control, read again when shard_board_directory() has risen.
  */
 #pragma once
 
@@ -15,7 +14,7 @@ typedef struct ShardDirectoryMember
 	ShardMemberRecord record; /* its texts live as long as the copy */
 } ShardDirectoryMember;
 
-/* Reads the records anew if they changed. Needs a transaction and a snapshot. True: they changed. */
+/* Reads the records again if they changed. Needs a transaction and a snapshot. True: they changed. */
 extern bool shard_directory_refresh(void);
 
 /* As of the last refresh; NULL: no such member. Valid until the next refresh. */

@@ -2,9 +2,8 @@
  * registry/extractor.c
  *		Extractors of an entity type: entity id and payload out of a message.
  *
- * They run in the sender's backend, but as the type's owner in a restricted
- * operation, and as a guest: otherwise a type's owner could have a superuser
- * run his code.
+ * They run in the sender's backend, but as the type's owner in a restricted operation, and as a guest: otherwise a
+ * type's owner could have a superuser run the owner's code.
  */
 #include "postgres.h"
 

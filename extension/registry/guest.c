@@ -1,11 +1,12 @@
 /*
  * registry/guest.c
- *		Code of a type in the session of somebody else, who sends or tries.
+ *		Code of a type (the guest) in the session of another user, who sends or tries.
  *
- * A cursor is found by its name, by whoever knows it, and PL/pgSQL opens, fetches from and closes cursors without a
- * statement that a hook would see. What the server refuses to all of them is a cursor that is running. So while a
- * guest is here, every one that there was before is marked so. No abort sees a mark: it is taken away where the error
- * comes through, and all that the guest has opened is his own, which an abort disposes of as ever.
+ * A cursor is found by its name, by any code that knows it, and PL/pgSQL opens, fetches from and closes cursors without
+ * a statement that a hook would see. What the server refuses to all of them is a cursor that is running. So while a
+ * guest is here, every cursor that there was before is marked as running. No abort sees a mark: the mark is taken away
+ * where the error comes through, and the cursors that the guest has opened have none, so an abort disposes of them as
+ * usual.
  */
 #include "postgres.h"
 
@@ -38,7 +39,7 @@ typedef struct Mark
 typedef struct Guest
 {
 	ShardSecurity security;
-	ShardGuestKind before; /* who was here */
+	ShardGuestKind before; /* the guest that was here */
 	TimestampTz timer;
 	int mark_count;
 	Mark *marks;
@@ -133,7 +134,7 @@ enter(Guest *guest, ShardGuestKind kind)
 	}
 }
 
-/* He is not any more, or not yet: nothing is left to be told from what it was. Raises nothing. */
+/* The guest is gone, or not there yet: takes its marks away. Raises nothing. */
 static void
 leave(Guest *guest)
 {
@@ -194,7 +195,10 @@ static const struct
 	{"plpgsql.print_strict_params", "off"},
 };
 
-/* Who may not be the type's owner is told no more than asks tell. Ends with the guest's nest level of settings. */
+/*
+ * A sender that may not be the type's owner is told no more than asks tell. Ends with the guest's nest level of
+ * settings.
+ */
 static void
 show_nothing(Oid owner)
 {
@@ -212,7 +216,7 @@ show_nothing(Oid owner)
 	}
 }
 
-/* His time is over. */
+/* The guest's time is over. */
 static void
 late(const ShardType *type, ShardGuestKind kind)
 {

@@ -1,10 +1,11 @@
 /*
  * registry/guest.h
- *		Code of a type in the session of somebody else, who sends or tries.
+ *		Code of a type (the guest) in the session of another user, who sends or tries.
  *
  * Extractors run where a message is sent, and shard_try() runs a handler where it is called: in a session that is a
- * client's, or serves the handler of somebody else. User, rights and settings are the owner's (security.h). This is the
- * door to the rest: what the session has open is out of the guest's reach, and what he opens is closed behind him.
+ * client's, or serves the handler of another user. User, rights and settings are the owner's (security.h). This is the
+ * door to the rest: what the session has open is out of the guest's reach, and what the guest opens is closed behind
+ * it.
  */
 #pragma once
 
@@ -16,7 +17,7 @@
 /* What the guest may do, the strictest last. */
 typedef enum ShardGuestKind
 {
-	SHARD_GUEST_NONE, /* nobody is here */
+	SHARD_GUEST_NONE, /* no guest is here */
 	SHARD_GUEST_TRIES, /* a handler on trial: what is undone with its subtransaction, the caller has begun one */
 	SHARD_GUEST_READS /* an extractor: queries */
 } ShardGuestKind;
@@ -25,8 +26,8 @@ typedef void (*ShardGuestCode)(void *argument);
 
 /*
  * Runs code(argument) as the type's owner, as shard_security_begin() has it, and as a guest. All of the session's
- * cursors are in use for that long: to the guest they are neither there nor can they be fetched from, closed, or made
- * anew. Raises what the code raises.
+ * cursors are in use for that long: to the guest they are neither there nor can they be fetched from, closed, or
+ * declared again. Raises what the code raises.
  */
 extern void
 shard_guest_run(const ShardType *type, ShardGuestKind kind, ShardGuestCode code, void *argument);
@@ -34,13 +35,13 @@ shard_guest_run(const ShardType *type, ShardGuestKind kind, ShardGuestCode code,
 /* The same for a function that is called with fcinfo; its result. */
 extern Datum shard_guest_call(const ShardType *type, ShardGuestKind kind, FunctionCallInfo fcinfo);
 
-/* Who is here now, at the innermost. */
+/* The strictest kind among the guests that are here now. */
 extern ShardGuestKind shard_guest_here(void);
 
-/* Error 42501 if a guest is here who must not run the statement. From the hook of utility statements. */
+/* Error 42501 if a guest is here that must not run the statement. From the hook of utility statements. */
 extern void shard_guest_check_statement(const Node *statement);
 
-/* Such a guest of that owner comes into a session that runs code as user: see guest_hook.c. */
+/* A guest of that kind and owner comes into a session that runs code as user: see guest_hook.c. */
 extern void shard_guest_comes(ShardGuestKind kind, Oid owner, Oid user);
 
 /* Chains the hook by which the server's functions for what belongs to a session are refused. From _PG_init. */

@@ -1,14 +1,14 @@
 /*
  * registry/guest_hook.c
- *		What a guest is refused, because it belongs to the session that he is in.
+ *		What a guest is refused, because it belongs to the session that the guest is in.
  *
  * The server has functions for what a session keeps beside its transaction: descriptors of large objects, advisory
  * locks, the seed of random(), what nextval() has given last, prepared statements, the text of the client's query.
  * They ask for no right, so they are refused by name.
  *
- * The hook sees a function when an expression is prepared. PL/pgSQL keeps those for a transaction: what was prepared
- * before the guest came, in a worker by a handler of his in the same one, or by a guest who may do more, would be run
- * unseen. Such plans are dropped.
+ * The hook sees a function when an expression is prepared. PL/pgSQL keeps those for a transaction: a function that was
+ * prepared before the guest came, in a worker by a handler of the same owner in the same transaction, or by a guest
+ * that may do more, would be run unseen. Such plans are dropped.
  */
 #include "postgres.h"
 
@@ -27,7 +27,7 @@
 
 static object_access_hook_type previous_hook = NULL;
 
-/* The transaction in which somebody has prepared a call of a function that is refused to such guests. */
+/* The transaction in which a call of a function was prepared that is refused to such guests. */
 static LocalTransactionId prepared_in[SHARD_GUEST_READS + 1] = {InvalidLocalTransactionId};
 
 static const char *const places[] = {
@@ -90,7 +90,7 @@ shard_guest_check_statement(const Node *statement)
 				 : errhint("It can do so as a handler.")));
 }
 
-/* Who is refused the function: no kind less strict. SHARD_GUEST_NONE: nobody. */
+/* The least strict kind of guest that is refused the function; stricter kinds are, too. SHARD_GUEST_NONE: no guest is. */
 static ShardGuestKind
 least_refused(Oid function)
 {
@@ -182,7 +182,7 @@ on_access(ObjectAccessType access, Oid class, Oid object, int part, void *argume
 		check_function(object);
 }
 
-/* What a handler has prepared in its worker is its owner's, but what a guest has is prepared in somebody else's session. */
+/* What a handler has prepared in its worker is its owner's, but what a guest has is prepared in another user's session. */
 void
 shard_guest_comes(ShardGuestKind kind, Oid owner, Oid user)
 {

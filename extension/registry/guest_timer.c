@@ -1,11 +1,11 @@
 /*
  * registry/guest_timer.c
- *		How long a guest may stay: the handler_timeout of his type.
+ *		How long a guest may stay: the handler_timeout of its type.
  *
- * When the time is over the query is cancelled, and again at each tick, should the guest catch it. In the session of
- * a client, and in one in which a node calls, nobody else would end that: it ends itself, as by
- * pg_terminate_backend(), when it goes on for much longer. In a worker that is the matter of the handler's own timer
- * (call.c).
+ * When the time is over the query is cancelled, and again at each tick, should the guest catch it. In the session of a
+ * client, and in one in which a node calls, no other process would end that: the session ends itself, as by
+ * pg_terminate_backend(), when the guest goes on for much longer. In a worker that is the matter of the handler's own
+ * timer (call.c).
  */
 #include "postgres.h"
 
@@ -23,13 +23,13 @@
 
 #define TICK_MS 50
 
-/* The session ends when a guest stays for so many times his handler_timeout, but not before so long. */
+/* The session ends when a guest stays for this multiple of its handler_timeout, and for at least this time. */
 #define OVERDUE_TIMES 4
 #define OVERDUE_MS 10000
 
 static TimeoutId timer;
 
-/* When the time of whoever is here first ends; 0: nobody is here. */
+/* When the time of the first guest that must go ends; 0: no guest is here. */
 static TimestampTz ends_at = 0;
 
 static volatile sig_atomic_t timed_out = false;
@@ -63,7 +63,7 @@ forget(void)
 	timed_out = false;
 }
 
-/* An error takes all guests away with the transaction, also where nobody says so. */
+/* An error takes all guests away with the transaction, also where no call says so. */
 static void
 transaction_changed(XactEvent event, void *arg)
 {
@@ -96,7 +96,7 @@ shard_guest_timer_begin_for(int64 allowed_ms, int64 more_ms)
 	make_timer();
 	if (begun != 0 && begun <= end)
 		return begun;
-	/* who is here already does not get more of it by guests of his own */
+	/* a guest that is here already does not get more time by guests of its own */
 	if (begun == 0 || ticks_left < 0)
 		ticks_left = ticks;
 	else if (ticks >= 0)
@@ -120,7 +120,7 @@ shard_guest_timer_end(TimestampTz begun)
 {
 	bool late = timed_out;
 
-	/* who was here before has less time */
+	/* the guest that was here before has less time */
 	if (begun != 0 && begun == ends_at)
 		return late;
 	if (begun == 0)

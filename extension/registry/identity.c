@@ -1,6 +1,6 @@
 /*
  * registry/identity.c
- *		Who this database is: table shard.node (doc/protocol.md I2, D22).
+ *		The identity of this database: table shard.node (doc/protocol.md I2, D22).
  *
  * Rows of the log name transactions of the server that wrote them. In a copy
  * those numbers mean nothing, or something else, so a copy handles nothing.
@@ -32,7 +32,7 @@
 
 #include "base/compat.h"
 
-/* What recovery writes when nobody told it where to stop: a standby that was promoted. */
+/* What recovery writes when it was not told where to stop: a standby that was promoted. */
 #define NO_TARGET "no recovery target specified"
 
 bool
@@ -107,7 +107,7 @@ shard_identity_read(ShardIdentity *row)
 	SPI_finish();
 }
 
-/* Nobody who sends waits for a table of ours that somebody has locked for himself: error 55P03. */
+/* No sender waits for a table of the extension that another session has locked exclusively: error 55P03. */
 static void
 lock_to_read(void)
 {
@@ -130,7 +130,7 @@ lock_to_read(void)
 	}
 }
 
-/* Has the cluster another number for a type of ours? */
+/* Has the cluster another number for a type of this database? */
 static void
 compare_number(const ShardMapEntry *entry, void *arg)
 {
@@ -176,7 +176,10 @@ shard_identity_check_open(void)
 	/* It may have said that nothing is left before its server went down, and be removed since (M20). */
 	if (status == SHARD_MEMBER_EXITING)
 		shard_board_refuse(SHARD_BOARD_LEAVING);
-	/* It has joined a cluster, and its server went down before the types had its numbers: under the old ones nobody would know them. */
+	/*
+	 * The node has joined a cluster, and its server went down before the types had the cluster's numbers: under the old
+	 * ones no other node would know them.
+	 */
 	if (renumbers)
 		shard_board_refuse(SHARD_BOARD_JOINING);
 }

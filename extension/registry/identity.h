@@ -1,6 +1,6 @@
 /*
  * registry/identity.h
- *		Who this database is: table shard.node (doc/protocol/members.md).
+ *		The identity of this database: table shard.node (doc/protocol/members.md).
  *
  * The identity that the control plane works with is in table shard.control; this row tells it to
  * people, and says by which a copy is recognized: server, database, timeline.
@@ -46,7 +46,7 @@ extern void shard_identity_check_open(void);
 extern int32 shard_identity_timeline(void);
 
 /*
- * Whether any recovery that left the timeline since, or one after it, on the way to this one ended at a
- * recovery target, or nobody can say.
+ * Whether any recovery that left the timeline since, or one after it, on the way to this one ended at a recovery
+ * target; true if that is unknown, too.
  */
 extern bool shard_identity_was_restored(int32 timeline, int32 since);

@@ -2,11 +2,12 @@
  * registry/owner_session.c
  *		The session in which users' code runs: its owner's, where it is no client's.
  *
- * A worker connects as the bootstrap superuser, as autovacuum does: a role that may do nothing would have to be made
- * in every server, and could not become the owners. So the session changes hands with the current user. The server
- * restores the latter when a transaction or subtransaction aborts, but the session's user only when he was set by SET;
- * and to set him by SET makes him the current user again at the worst of times, when a subtransaction of somebody
- * else's function aborts. Therefore we change it ourselves, and put it right in callbacks, before anything else runs.
+ * A worker connects as the bootstrap superuser, as autovacuum does: a role without rights would have to be made in
+ * every server, and could not become the owners. So the session changes hands with the current user. The server
+ * restores the latter when a transaction or subtransaction aborts, but the session's user only when SET has set that
+ * user; and SET makes it the current user again at the worst of times, when a subtransaction of another user's function
+ * aborts. Therefore this file changes the session's user itself, and puts it right in callbacks, before anything else
+ * runs.
  *
  * Nothing of it is durable or shared; if the process dies right here, there is no session any more.
  */
@@ -27,7 +28,7 @@
 
 #include "base/compat.h"
 
-/* Whose session it was before a stretch, and where that began. */
+/* The user of the session before a stretch, and where that began. */
 typedef struct Change
 {
 	int level; /* of the transaction */
@@ -47,7 +48,7 @@ static int change_capacity = 0;
 #define SEEDS 32
 
 /*
- * Nobody is to know the numbers that random() has for the next owner. Raises nothing, as an abort may need it.
+ * The next owner must not know the numbers that random() will give. Raises nothing, as an abort may need it.
  */
 static void
 reseed(void)
@@ -78,8 +79,9 @@ set_role(Oid role, bool is_superuser)
 }
 
 /*
- * Advisory locks of the session survive commit and abort, and would be the next owner's. A worker releases those of a turn at
- * its end (region_lanes.c). Those that were there before somebody else's code called this are not ours to release.
+ * Advisory locks of the session survive commit and abort, and would be the next owner's. A worker releases those of a
+ * turn at its end (region_lanes.c). Locks that were there before another user's code called this belong to that user
+ * and stay.
  */
 static void
 release_locks(const Change *outermost)
@@ -88,7 +90,7 @@ release_locks(const Change *outermost)
 		LockReleaseSession(USER_LOCKMETHOD);
 }
 
-/* Ends stretches until so many are left. Raises nothing, either. */
+/* Ends stretches until the given number is left. Raises nothing, either. */
 static void
 go_back(int count)
 {
@@ -182,7 +184,7 @@ shard_owner_session_begin(Oid owner, bool nested)
 	return change_count - 1;
 }
 
-/* In a backend, and behind a nested stretch, there is somebody whose they may be. */
+/* In a backend, and behind a nested stretch, the cursors and large objects may be another user's. */
 void
 shard_owner_session_tidy(void)
 {

@@ -2,8 +2,8 @@
  * registry/payload.c
  *		Messages as people may see them: by members of the type's owner only.
  *
- * The SQL functions are granted to PUBLIC because the views call them as the
- * user who reads the view; nobody can name them, as their schema is closed.
+ * The SQL functions are granted to PUBLIC because the views call them as the user who reads the view; no user can name
+ * them, as their schema is closed.
  */
 #include "postgres.h"
 
@@ -43,7 +43,7 @@ shard_payload_to_jsonb(const char *payload, int len)
 /*
  * shard.payload_json(type_id int4, payload bytea) returns jsonb
  *
- * A stored message; NULL for who may not read it.
+ * A stored message; NULL for a user without the right to read it.
  */
 Datum
 shard_payload_json(PG_FUNCTION_ARGS)
@@ -73,7 +73,8 @@ shard_payload_readable(PG_FUNCTION_ARGS)
 /*
  * shard.shards_readable(type_id int4) returns boolean
  *
- * Whether the current user may know which shards of a type are in use: as its owner, or who looks after the server.
+ * Whether the current user may know which shards of a type are in use: as its owner, or as a role that looks after the
+ * server.
  */
 Datum
 shard_payload_shards_readable(PG_FUNCTION_ARGS)

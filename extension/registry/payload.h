@@ -1,6 +1,6 @@
 /*
  * registry/payload.h
- *		Messages' bytes: who may see them, and whether they are good.
+ *		Messages' bytes: which users may see them, and whether they are good.
  */
 #pragma once
 
@@ -24,5 +24,5 @@ extern bool shard_payload_is_jsonb(const char *bytes, int length);
 /* Is this a text of the database's encoding, with 1 to SHARD_MAX_ENTITY_ID bytes? */
 extern bool shard_payload_is_entity(const char *text, int length);
 
-/* A text that somebody names who is elsewhere, palloc'd; error 22021 if it is none in the encoding of this database. */
+/* A text that a caller from elsewhere gives, palloc'd; error 22021 if it is none in the encoding of this database. */
 extern char *shard_payload_text(const char *bytes, int length);

@@ -43,7 +43,7 @@ typedef struct Watched
 {
 	Oid type_table;	   /* InvalidOid: the extension was not here */
 	bool any_function; /* a function is missing: any new one may be it */
-	int tables;		   /* state tables, whose owner is the type's, and composite state types */
+	int tables;		   /* state tables, whose owner owns the type, and composite state types */
 	Oid *table;
 	int functions;
 	uint32 *function; /* hash values in the syscache PROCOID */
@@ -236,7 +236,7 @@ watch_rows(List *rows, Oid type_table)
 		MemoryContextDelete(old);
 }
 
-/* Makes the look-up by name anew from the types that exist. */
+/* Makes the look-up by name again from the types that exist. */
 static void
 rebuild_names(void)
 {

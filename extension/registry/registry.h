@@ -2,11 +2,10 @@
  * registry/registry.h
  *		Entity types and their settings, as this process knows them.
  *
- * The truth is table shard.type. Each process keeps a cache, filled at first
- * use and refreshed when a change committed (relcache invalidation on
- * shard.type, sent by whoever changes it). A ShardType keeps its address as
- * long as the process lives, so others may remember the pointer; its fields
- * change only inside shard_registry_refresh() and the look-ups.
+ * The truth is table shard.type. Each process keeps a cache, filled at first use and refreshed when a change committed
+ * (relcache invalidation on shard.type, sent by the session that changes it). A ShardType keeps its address as long as
+ * the process lives, so other files may remember the pointer; its fields change only inside shard_registry_refresh()
+ * and the look-ups.
  */
 #pragma once
 
@@ -28,9 +27,9 @@ typedef struct ShardType
 	int32 type_id;
 	bool exists; /* false: dropped since; the pointer is kept */
 	char name[NAMEDATALEN];
-	Oid owner;	 /* that of the state table, which may be altered */
-	Oid runs_as; /* who has said that its code is to run as him; unless he owns it, nothing does */
-	Oid handler; /* InvalidOid: dropped or renamed, messages wait */
+	Oid owner;			/* the owner of the state table, which may be altered */
+	Oid runs_as;		/* the role that agreed to run its code; if not the owner, nothing runs */
+	Oid handler;		/* InvalidOid: dropped or renamed, messages wait */
 	char *handler_name; /* schema-qualified, with argument types */
 	bool batch;			/* handler takes an array of messages */
 	Oid state_type;
@@ -39,9 +38,8 @@ typedef struct ShardType
 	ShardTypeMode mode;
 	uint32 row_version; /* of its row and of its handler's: xmin of each; others after any change */
 	uint32 handler_version;
-	char *problem; /* stored reason why messages wait, or NULL */
-	char *
-		cluster_owner; /* the role that owns it in the cluster, if another one; messages wait; or NULL */
+	char *problem;		 /* stored reason why messages wait, or NULL */
+	char *cluster_owner; /* owner in the cluster, if another role: messages wait; or NULL */
 
 	int number_of_shards;
 	ShardHashKind hash;
@@ -63,7 +61,7 @@ typedef struct ShardType
 	int64 buffer_size;		/* messages */
 	int64 max_dead_letters;
 	int64 max_dead_letters_size;   /* bytes */
-	bool drop_oldest_dead_letters; /* when there are so many; false: messages that fail wait */
+	bool drop_oldest_dead_letters; /* when a limit is reached; false: messages that fail wait */
 
 	char *ordered_by_name; /* schema-qualified, with argument types; NULL: in no order */
 	Oid ordered_by;		   /* InvalidOid: dropped or renamed, messages wait */
@@ -93,7 +91,7 @@ extern void shard_registry_refresh(void);
  */
 extern void shard_registry_catch_up(void);
 
-/* Reloads it though nothing has told of a change. Needs the same. */
+/* Reloads the cache though nothing has told of a change. Needs the same. */
 extern void shard_registry_reload(void);
 
 /* NULL if no such type. Needs a transaction. */
@@ -103,10 +101,10 @@ extern ShardType *shard_registry_by_id(int32 type_id);
 /* The same, of a type that was dropped here, too, but may run elsewhere (D28). */
 extern ShardType *shard_registry_known(int32 type_id);
 
-/* The name that this process has last known a type by, which may be gone; NULL: it never has. */
+/* The name by which this process has last known a type, which may be gone; NULL: it never has. */
 extern const char *shard_registry_last_name(int32 type_id);
 
-/* That of a name as of what is committed now; error 42704 with a hint if there is none. */
+/* The type of a name as of what is committed now; error 42704 with a hint if there is none. */
 extern ShardType *shard_registry_get(const char *name);
 
 /* Calls visit for each type; or for each that was dropped here, but may run elsewhere. */

@@ -9,14 +9,17 @@
 
 #include "shard.h"
 
-/* Makes that of the row of a type whose state table is gone. */
+/* Makes the row of a type whose state table is gone one of mode dropped. */
 extern void shard_registry_dropped_leave(int32 type_id);
 
 /*
- * Deletes it, with all that is kept by its number but messages, which workers make dead letters. False: it is not
- * there, or somebody changes it just now.
+ * Deletes the row, with all that is kept by its number but messages, which workers make dead letters. False: it is not
+ * there, or another session changes it just now.
  */
 extern bool shard_registry_dropped_end(int32 type_id);
 
-/* A type is started: what one of that name has left is its own, if it has its number, and goes if not. */
+/*
+ * A type is started: what a dropped type of that name has left belongs to it, if the numbers agree, and is deleted if
+ * not.
+ */
 extern void shard_registry_dropped_take(const char *name, int32 type_id);

@@ -2,8 +2,8 @@
  * registry/registry_path.c
  *		The search_paths of the types that this process knows, each once.
  *
- * Types of one path run one after the other without its being set again, so equal paths have to be known as such at
- * a glance. What no type has any more is freed: owners may alter their types for ever.
+ * Types of one path run one after the other without its being set again, so equal paths have to be known as such at a
+ * glance. A path that no type has any more is freed: owners may alter their types without limit.
  */
 #include "postgres.h"
 

@@ -143,7 +143,7 @@ read_extractors(Datum value, Oid bound[SHARD_EXTRACTORS])
 	memcpy(bound, vector->values, vector->dim1 * sizeof(Oid));
 }
 
-/* Fills in what says which code runs as whom: owner, handler, state. */
+/* Fills in what decides which code runs, and under which role: owner, handler, state. */
 static void
 read_identity(const Datum *value, ShardType *type, Oid handler)
 {
@@ -193,7 +193,6 @@ read_path(Datum value, ShardType *type)
 	type->search_path = "pg_temp";
 }
 
-/* Reads a row; see registry_row.h. */
 void
 shard_registry_row_read(HeapTuple tuple, TupleDesc desc, ShardType *type,
 						Oid bound[1 + SHARD_EXTRACTORS])
@@ -231,10 +230,8 @@ shard_registry_row_read(HeapTuple tuple, TupleDesc desc, ShardType *type,
 }
 
 /*
- * Stores why messages of a type wait, unless it is known already. The row is
- * left alone if a user's transaction has it locked, for whoever calls this
- * must not wait for users: the caller finds type->problem unchanged and may
- * try again later.
+ * Stores why messages of a type wait, unless it is known already. The row is left alone if a user's transaction has it
+ * locked, since the callers must not wait for users: the caller finds type->problem unchanged and may try again later.
  */
 void
 shard_registry_set_problem(ShardType *type, const char *sqlstate, const char *problem)

@@ -27,7 +27,7 @@ typedef struct ShardRegistryCall
 	FmgrInfo function;
 } ShardRegistryCall;
 
-/* Prepares the call anew. What was before is in no use: a call that runs cannot come here. */
+/* Prepares the call again. The previous one is in no use: a call that runs cannot come here. */
 static void
 prepare(ShardRegistryCall *call, Oid function)
 {

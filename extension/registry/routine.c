@@ -2,11 +2,9 @@
  * registry/routine.c
  *		The functions that a user gives an entity type: which may serve, what a name means.
  *
- * A type is bound to its handler by name and OID both: the name decides, so
- * that a renamed or dropped handler is noticed and one created anew is taken,
- * also in a restored database; the OID keeps a stranger who may create
- * functions in the same schema from slipping in one that would run as the
- * type's owner.
+ * A type is bound to its handler by name and OID both: the name decides, so that a renamed or dropped handler is
+ * noticed and one that is created again is taken, also in a restored database; the OID keeps another role that may
+ * create functions in the same schema from slipping in one that would run as the type's owner.
  */
 #include "postgres.h"
 
@@ -183,7 +181,6 @@ check_result(HeapTuple tuple)
 			   "Create it in an ordinary schema.");
 }
 
-/* The handler that a user names; see routine.h. */
 void
 shard_routine_resolve_handler(const char *text, ShardRoutine *routine)
 {
@@ -216,7 +213,6 @@ is_extractor(ShardExtractor which, Form_pg_proc proc)
 		   proc->prorettype == extractor_table[which].result;
 }
 
-/* The extractor that a user names; see routine.h. */
 Oid
 shard_routine_resolve_extractor(ShardExtractor which, const char *text, char **name)
 {
@@ -280,7 +276,6 @@ find_by_name(const char *name, const Oid *types, int ntypes, Oid bound, Oid role
 	return result;
 }
 
-/* What a type's stored handler is today; see routine.h. */
 Oid
 shard_routine_find_handler(const char *name, Oid bound, Oid owner, Oid state_type, bool batch)
 {
@@ -303,7 +298,6 @@ can_extract(ShardExtractor which, Oid function)
 	return result;
 }
 
-/* What a type's stored extractor is today; see routine.h. */
 Oid
 shard_routine_find_extractor(ShardExtractor which, const char *name, Oid bound, Oid owner)
 {
@@ -367,9 +361,7 @@ is_strategy(ShardStrategyFunction which, HeapTuple tuple)
 	return returns_moves(tuple);
 }
 
-/*
- * Refuses a function that somebody could change into one that does more than the user may.
- */
+/* Refuses a function that another role could change into one that does more than the user may. */
 static void
 check_strategy_owner(HeapTuple tuple, const char *what, const char *name)
 {
@@ -385,7 +377,6 @@ check_strategy_owner(HeapTuple tuple, const char *what, const char *name)
 			 errhint("Make a function of your own that calls it.")));
 }
 
-/* See routine.h. */
 Oid
 shard_routine_resolve_strategy(ShardStrategyFunction which, const char *text, char **name)
 {
@@ -411,7 +402,6 @@ shard_routine_resolve_strategy(ShardStrategyFunction which, const char *text, ch
 	return function;
 }
 
-/* See routine.h. */
 Oid
 shard_routine_find_strategy(ShardStrategyFunction which, const char *name, Oid owner)
 {

@@ -48,13 +48,13 @@ typedef enum ShardStrategyFunction
 } ShardStrategyFunction;
 
 /*
- * The same for a function of a strategy. Its name alone is kept, so it must belong to a role that has
- * the rights of the current user, as whom it will run.
+ * The same for a function of a strategy. Its name alone is kept, so it must belong to a role that has the rights of the
+ * current user, under which it will run.
  */
 extern Oid
 shard_routine_resolve_strategy(ShardStrategyFunction which, const char *text, char **name);
 
-/* What its qualified name means today, for a type with that owner; InvalidOid if there is none. */
+/* What a strategy function's qualified name means today, for a type with that owner; InvalidOid if there is none. */
 extern Oid shard_routine_find_strategy(ShardStrategyFunction which, const char *name, Oid owner);
 
 /*

@@ -1,6 +1,6 @@
 /*
  * registry/security.c
- *		Who may send, and running code as a type's owner.
+ *		The right to send, and running code as a type's owner.
  */
 #include "postgres.h"
 
@@ -51,7 +51,7 @@ rights_generation(void)
 	return role_changes + shard_registry_generation();
 }
 
-/* Error unless the current user might name the handler, as he would have to in order to call it himself. */
+/* Error unless the current user might name the handler, as a call of it by that user would have to. */
 static void
 check_schema(const ShardType *type)
 {
@@ -74,7 +74,7 @@ check_execute(const ShardType *type)
 {
 	if (!OidIsValid(type->handler))
 	{
-		/* Nobody can hold a right on a function that is gone; its owner's messages wait. */
+		/* No role can hold a right on a function that is gone; its owner's messages wait. */
 		if (shard_security_is_owner(type))
 			return;
 		if (type->handler_name[0] == '\0')
@@ -101,7 +101,6 @@ check_execute(const ShardType *type)
 	check_schema(type);
 }
 
-/* See security.h. */
 char *
 shard_security_owner_problem(const ShardType *type)
 {
@@ -111,7 +110,7 @@ shard_security_owner_problem(const ShardType *type)
 					type->cluster_owner, GetUserNameFromId(type->owner, true));
 }
 
-/* Error if the type is another role's in the cluster: whoever may send to it here need not have that right there. */
+/* Error if the type is another role's in the cluster: a role that may send to it here need not have that right there. */
 static void
 check_cluster_owner(const ShardType *type)
 {
@@ -289,8 +288,8 @@ shard_security_require(Oid owner)
 }
 
 /*
- * Opens a stretch of our own SQL as the bootstrap superuser. SET ROLE is
- * barred in it, and the user's settings do not decide where new tables go.
+ * Opens a stretch of the extension's own SQL as the bootstrap superuser. SET ROLE is barred in it, and the user's
+ * settings do not decide where new tables go.
  */
 void
 shard_security_begin_system(ShardSecurity *security)

@@ -1,6 +1,7 @@
 /*
  * registry/senders.c
- *		Open transactions that keep this node from leaving, or from joining: who has the lock that senders take (W3).
+ *		Open transactions that keep this node from leaving, or from joining: the holders of the lock that senders
+ *		take (W3).
  */
 #include "postgres.h"
 
@@ -12,7 +13,7 @@
 
 #include "base/compat.h"
 
-/* Turns of workers are short, and whoever looks is not waited for. */
+/* Turns of workers are short and are left out, and so is the session that looks. */
 static const char *const senders_query =
 	"SELECT CASE WHEN l.pid IS NULL THEN 'a prepared transaction, see pg_prepared_xacts'"
 	" ELSE format('process %s%s, whose transaction is open since %s', l.pid,"
@@ -25,9 +26,6 @@ static const char *const senders_query =
 	" AND l.pid IS DISTINCT FROM pg_backend_pid() AND coalesce(a.backend_type, '') NOT LIKE 'shard %'"
 	" ORDER BY a.xact_start NULLS FIRST LIMIT 5";
 
-/*
- * See senders.h.
- */
 const char *
 shard_senders_list(bool roles)
 {

@@ -5,7 +5,7 @@
 #pragma once
 
 /*
- * Those that hold the lock of senders, but not this one: a list, "" if nobody does; with their roles, if that is wanted. Needs a
- * snapshot.
+ * The sessions that hold the lock of senders, but not this one: a list, "" if there are none; with their roles, if that
+ * is wanted. Needs a snapshot.
  */
 extern const char *shard_senders_list(bool roles);

@@ -2,11 +2,12 @@
  * registry/setting_hook.c
  *		Settings of the server that act on the process, and names of settings that stay in it.
  *
- * What code of a type sets is undone behind it, but some settings act at once: exit_on_error makes an error the end of the
- * process, transaction_timeout ends it by itself, seed is the session's sequence of random numbers. Anybody may set them, by
- * SET, set_config() and CREATE FUNCTION ... SET; all of that comes through the setting's check hook, so they are refused there.
- * By the same way a guest's search_path gets pg_temp at its end. What brings back the session's own value has no check hook:
- * RESET is refused as a statement (guest_hook.c), and set_config() of NULL by the assign hook, where that value matters.
+ * What code of a type sets is undone behind it, but some settings act at once: exit_on_error makes an error the end of
+ * the process, transaction_timeout ends it by itself, seed is the session's sequence of random numbers. Any role may
+ * set them, by SET, set_config() and CREATE FUNCTION ... SET; all of that comes through the setting's check hook, so
+ * they are refused there. By the same way a guest's search_path gets pg_temp at its end. What brings back the session's
+ * own value has no check hook: RESET is refused as a statement (guest_hook.c), and set_config() of NULL by the assign
+ * hook, where that value matters.
  *
  * Nothing is durable or shared.
  */
@@ -36,7 +37,7 @@ static GucIntAssignHook next_lock_timeout_assign = NULL;
 static GucStringCheckHook next_search_path = NULL;
 static GucStringAssignHook next_search_path_assign = NULL;
 
-/* Whether it is code of an owner that sets it, in a session that is not his alone. */
+/* Is it code of an owner that sets it, in a session that is not that owner's alone? */
 static bool
 is_owners(GucSource source)
 {
@@ -54,8 +55,9 @@ refuse(const char *name)
 }
 
 /*
- * An assign hook may not fail where settings are put back, when a transaction, a subtransaction or a stretch of settings
- * ends. What is put back there was in force while the guest was here, or he is gone. So what fails is what he has asked for.
+ * An assign hook may not fail where settings are put back, when a transaction, a subtransaction or a stretch of
+ * settings ends. A value that is put back there was in force while the guest was here, or the guest is gone. So only a
+ * value that the guest asks for fails.
  */
 static void
 refuse_reset(const char *name)
@@ -74,7 +76,7 @@ check_exit_on_error(bool *value, void **extra, GucSource source)
 	return next_exit_on_error == NULL || next_exit_on_error(value, extra, source);
 }
 
-/* A worker has numbers of its own, which are made anew for the next owner. */
+/* A worker has random numbers of its own, which get a new seed for the next owner. */
 static bool
 check_seed(double *value, void **extra, GucSource source)
 {
@@ -122,8 +124,8 @@ assign_lock_timeout(int value, void *extra)
 }
 
 /*
- * The temporary objects of a session are the client's: they come last for a guest, also where a function of his has a path
- * of its own.
+ * The temporary objects of a session are the client's: they come last for a guest, also where the guest's function has
+ * a path of its own.
  */
 static bool
 check_guests_path(char **value, void **extra, GucSource source)
@@ -245,7 +247,7 @@ shard_setting_name_bytes(void)
 	return bytes;
 }
 
-/* The server makes that memory before any process of ours begins. */
+/* The server makes that memory before any process of the extension begins. */
 Size
 shard_setting_zone_bytes(void)
 {

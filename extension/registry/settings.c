@@ -80,7 +80,6 @@ shard_settings_name(ShardSettingId id)
 	return setting_table[id].name;
 }
 
-/* Whether a setting is for ever what shard_start was given. */
 bool
 shard_settings_is_fixed(ShardSettingId id)
 {
@@ -212,7 +211,6 @@ check_choice(const Setting *setting, const char *word)
 					errhint("Valid values are %s.", quote_list(setting->choices))));
 }
 
-/* See settings.h. */
 void
 shard_settings_check_bytes(const char *setting, const char *value)
 {

@@ -44,7 +44,7 @@ typedef struct ShardSettings
 	const char *value[SHARD_SETTING_COUNT];
 } ShardSettings;
 
-/* So long a value may be as text, also a search_path: every process keeps those of all types. */
+/* The longest value as text, also of a search_path: every process keeps the values of all types. */
 #define SHARD_SETTING_MAX_BYTES 2048
 
 /* Error 54000 if a value is longer. */
@@ -55,7 +55,7 @@ extern const char *shard_settings_name(ShardSettingId id);
 /* Error 42704 with a hint if there is no setting of this name. */
 extern ShardSettingId shard_settings_find(const char *name);
 
-/* Whether the value is for ever that of shard_start. */
+/* Whether the value stays that of shard_start. */
 extern bool shard_settings_is_fixed(ShardSettingId id);
 extern const char *shard_settings_why_fixed(ShardSettingId id);
 
@@ -85,8 +85,8 @@ extern Jsonb *shard_settings_to_jsonb(const ShardSettings *settings);
 extern void shard_settings_from_jsonb(ShardSettings *settings, Jsonb *stored);
 
 /*
- * The type as the cluster knows it, and what of the settings the cluster knows; all texts are palloc'd
- * (settings_store.c). features, leased and extra are the caller's.
+ * The type as the cluster knows it, and those of the settings that the cluster knows; all texts are palloc'd
+ * (settings_store.c). The caller owns features, leased and extra.
  */
 extern void shard_settings_to_record(const char *type_name, const ShardSettings *settings,
 									 ShardTypeRecord *record);
@@ -117,5 +117,5 @@ extern void shard_settings_read_allocation(ShardAllocationSettings *allocation,
 										   const ShardAllocationSetting *setting,
 										   const struct ShardPlanValue *value);
 
-/* The number of a numeric setting; of a duration, microseconds. */
+/* The number of a numeric setting; of a duration in microseconds. */
 extern int64 shard_settings_number(const ShardSettings *settings, ShardSettingId id);

@@ -91,7 +91,6 @@ shard_settings_read_allocation(ShardAllocationSettings *allocation,
 	}
 }
 
-/* See settings.h. */
 void
 shard_settings_allocation(const ShardSettings *settings, ShardAllocationSettings *allocation)
 {
@@ -110,7 +109,6 @@ shard_settings_allocation(const ShardSettings *settings, ShardAllocationSettings
 	}
 }
 
-/* See settings.h. */
 char *
 shard_settings_strategy_function(const ShardSettings *settings, bool rebalance)
 {
@@ -204,7 +202,7 @@ canonical_text(const ShardAllocationSettings *allocation, const char *allocate,
 	return JsonbToCString(NULL, &json->root, VARSIZE(json));
 }
 
-/* See settings.h. A strategy that this version does not know is shown as the default. */
+/* A strategy that this version does not know is shown as the default. */
 void
 shard_settings_allocation_from_record(ShardSettings *settings, const ShardTypeRecord *record,
 									  const char *allocate, const char *rebalance)
@@ -261,7 +259,6 @@ resolve_function(const ShardPlanValue *fields, int n, bool rebalance)
 	return signature;
 }
 
-/* See settings.h. */
 void
 shard_settings_resolve_allocation(ShardSettings *settings)
 {

@@ -180,7 +180,6 @@ take_part(char **text, char sign)
 	return part;
 }
 
-/* See settings.h. */
 void
 shard_settings_to_record(const char *type_name, const ShardSettings *settings,
 						 ShardTypeRecord *record)

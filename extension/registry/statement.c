@@ -1,6 +1,6 @@
 /*
  * registry/statement.c
- *		SQL of ours on ordinary tables: planned at first use, kept for the life of the process.
+ *		The extension's own SQL on ordinary tables: planned at first use, kept for the life of the process.
  */
 #include "postgres.h"
 

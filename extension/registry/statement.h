@@ -1,9 +1,9 @@
 /*
  * registry/statement.h
- *		SQL of ours on ordinary tables: planned at first use, kept for the life of the process.
+ *		The extension's own SQL on ordinary tables: planned at first use, kept for the life of the process.
  *
- * For the exceptional path of workers, who act as the bootstrap superuser; nothing of it is on the way
- * of a message that is simply handled. The caller has ended any stretch of user code.
+ * For the exceptional path of workers, which act as the bootstrap superuser; a message that is simply handled runs none
+ * of it. The caller has ended any stretch of user code.
  */
 #pragma once
 
@@ -34,7 +34,7 @@ extern void shard_statement_add(ShardArguments *arguments, Datum value, bool isn
 extern void shard_statement_add_text(ShardArguments *arguments, const char *text, int len);
 extern void shard_statement_add_string(ShardArguments *arguments, const char *text);
 
-/* Runs it; the caller has connected to SPI. expected: SPI_OK_SELECT and the like. */
+/* Runs the statement; the caller has connected to SPI. expected: SPI_OK_SELECT and the like. */
 extern void shard_statement_run(ShardStatement *statement, ShardArguments *arguments, int expected);
 
 /*
@@ -43,16 +43,16 @@ extern void shard_statement_run(ShardStatement *statement, ShardArguments *argum
  */
 extern void shard_statement_read(ShardStatement *statement, ShardArguments *arguments, int limit);
 
-/* Its plan, for a cursor; the caller has connected to SPI. */
+/* The statement's plan, for a cursor; the caller has connected to SPI. */
 extern struct _SPI_plan *shard_statement_plan(ShardStatement *statement);
 
 /*
- * Runs a SELECT of the first rows by a key: by its index, also where the table was small when it was planned. What
- * is behind them is not read.
+ * Runs a SELECT of the first rows by a key: by its index, also where the table was small when the statement was
+ * planned. Rows behind them are not read.
  */
 extern void shard_statement_run_in_order(ShardStatement *statement, ShardArguments *arguments);
 
-/* Runs one that returns nothing; the second must change exactly one row. */
+/* Runs a statement that returns nothing; the second must change exactly one row. */
 extern void
 shard_statement_change(ShardStatement *statement, ShardArguments *arguments, int expected);
 extern void

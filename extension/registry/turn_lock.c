@@ -2,11 +2,12 @@
  * registry/turn_lock.c
  *		Locks of lanes for the time of a transaction (doc/protocol.md W3).
  *
- * A worker mostly has all lanes of a group, and with one owner all groups. Then one lock on the group, or on all of them,
- * does for a turn, in a mode in which whoever wants a lane of it finds it: he takes the locks of what the lane is in,
- * too, in a mode that any number of others may have. So a turn takes few locks, though lanes are many.
+ * A worker mostly has all lanes of a group, and with one owner all groups. Then one lock on the group, or on all of
+ * them, does for a turn, in a mode that a transaction which wants a lane of it meets: that transaction takes the locks
+ * of what the lane is in, too, in a mode that any number of others may have. So a turn takes few locks, though lanes
+ * are many.
  *
- * Everybody takes them in this order: all lanes, a group, its lanes, the next group.
+ * Every transaction takes them in this order: all lanes, a group, its lanes, the next group.
  *
  * If the process dies right here: the lock manager releases them.
  */
@@ -79,7 +80,7 @@ shard_turn_lock_import(int32 type_id, int32 shard)
 {
 	LOCKTAG tag;
 
-	/* beside those of streams (receive.c), whose last field is small */
+	/* beside the locks of streams (receive.c), whose last field is small */
 	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, shard_catalog_get()->held, (Oid) type_id,
 					   (uint16) ((uint32) shard ^ (uint32) shard >> 16));
 	return LockAcquire(&tag, ExclusiveLock, false, true) != LOCKACQUIRE_NOT_AVAIL;

@@ -6,15 +6,17 @@
 
 #include "shard.h"
 
-/* Of all these lanes, for a turn. Does not wait: false if one is taken; what was got goes with the transaction. */
+/*
+ * Takes the locks of all these lanes, for a turn. Does not wait: false if another session has one; locks that were
+ * taken go with the transaction.
+ */
 extern bool shard_turn_lock(ShardLanes lanes);
 
-/* Of one lane; waits until the turn of its worker is over. */
+/* Takes the lock of one lane; waits until the turn of its worker is over. */
 extern void shard_turn_lock_wait(int lane);
 
 /*
- * Whoever inserts or deletes all rows of a shard that does not run here, until the end of the
- * transaction: an import of it, and the deleting of what it left (M7). Two shards may share a lock.
- * False: somebody has it.
+ * For a transaction that inserts or deletes all rows of a shard that does not run here, until its end: an import of the
+ * shard, and the deleting of what it left (M7). Two shards may share a lock. False: another session has it.
  */
 extern bool shard_turn_lock_import(int32 type_id, int32 shard);

@@ -2,9 +2,8 @@
  * route/routing.c
  *		core/route in a region worker: where each message goes, durably (sections 8 and 9).
  *
- * A look-up per message in memory and nothing else, if the shard is active here. What changes tables,
- * asks the control worker or goes to another node is in routing_host.c. What others are to know
- * leaves after the commit.
+ * A look-up per message in memory and nothing else, if the shard is active here. What changes tables, asks the control
+ * worker or goes to another node is in routing_host.c. News for other nodes and processes leave after the commit.
  *
  * If the process dies right here: before the commit nothing of the turn happened, and the rows are met
  * again. After it, what was to be told is lost, and each of it comes again: homes are asked for as long
@@ -92,7 +91,7 @@ publish_counts(void)
 	}
 }
 
-/* A worker that ends takes its share off the counters; its successor counts anew. */
+/* A worker that ends takes its share off the counters; its successor counts from zero. */
 static void
 at_exit(int code, Datum arg)
 {
@@ -196,7 +195,7 @@ shard_routing_load(ShardDatabase *db, ShardLanes lanes, int32 self)
 	r->lanes = lanes;
 	r->self = self;
 	r->held = true;
-	/* what a worker before this one has committed may not be flushed yet */
+	/* commits of a former worker may not be flushed yet */
 	r->lsn = shard_gate_newest();
 	r->turn = CurrentMemoryContext;
 	r->context = AllocSetContextCreate(TopMemoryContext, "shard routes", ALLOCSET_DEFAULT_SIZES);
@@ -299,7 +298,7 @@ shard_routing_begin(void)
 	shard_routing.arrived = shard_routing.resent = false;
 	forget_news();
 	shard_routing_forget_ahead();
-	/* what changes in the turn is looked at by the next one */
+	/* changes during the turn are looked at by the next turn */
 	shard_routing.types_now = shard_registry_generation();
 	if (shard_routing.types_seen != shard_routing.types_now)
 		shard_outbox_types_changed();
@@ -307,7 +306,7 @@ shard_routing_begin(void)
 		bury_dropped();
 }
 
-/* A row of the log that names what nobody can have written. */
+/* A row of the log that names what no version of this code writes. */
 static void
 damaged(const ShardRow *row)
 {
@@ -351,7 +350,10 @@ take_done(const ShardRow *row)
 
 	while (shard_packet_get_done(&reader, &done))
 	{
-		/* of what was sent and is kept each shard is known: nothing is looked up for others, and nothing made */
+		/*
+		 * the shard of each message that was sent and is kept is known; for any other shard nothing is looked up, and
+		 * no entry is made
+		 */
 		if (shard_route_known(shard_routing.routes, done.type_id, done.shard) != NULL &&
 			shard_route_done(shard_routing.routes, done.type_id, done.shard, row->mid_node,
 							 done.rseq))
@@ -473,7 +475,7 @@ announce_all(void *context, ShardRoute *route)
 	}
 }
 
-/* What the turn's commit lets others know. */
+/* Sends what other nodes may know once the turn has committed. */
 static void
 tell_others(void)
 {

@@ -22,22 +22,24 @@
  */
 extern ShardRoutes *shard_routing_load(ShardDatabase *db, ShardLanes lanes, int32 self);
 
-/* The identity as of this turn; view->handle is true, its node is that of the load. Between turns. */
+/*
+ * Sets the node's identity for the next turns; view->handle is true, and its node is that of the load. Between turns.
+ */
 extern void shard_routing_follow(const ShardBoardView *view);
 
 /* In a turn. row: of the log, any kind but CURSOR, PACKET and POSITION. */
 extern void shard_routing_begin(void);
 extern void shard_routing_row(const ShardRow *row);
 
-/* Parked messages that can go on; true: some are left that could, too. */
+/* Handles parked messages that can go on. True: some are left that could go on, too. */
 extern bool shard_routing_drain(void);
 
-/* Whether a home that was learned in this turn left some that can go on in the next one. */
+/* Whether a home that was learned in this turn left parked messages that can go on in the next one. */
 extern bool shard_routing_is_left(void);
 
 /*
- * Whether parked messages were being handled when the turn failed: they are not counted one by one
- * against its limit. *before: what it had begun by then.
+ * Whether parked messages were being handled when the turn failed: they are not counted one by one against the turn's
+ * limit. *before: the messages that the turn had begun by then.
  */
 extern bool shard_routing_was_draining(int *before);
 
@@ -49,8 +51,8 @@ extern void shard_routing_committed(XLogRecPtr lsn);
 extern void shard_routing_aborted(void);
 
 /*
- * Between turns, now and then: tells the control worker what its queue had no room for, and asks
- * once more for homes that messages wait for. When to come again, in ms; -1: when something happens.
+ * Between turns, now and then: tells the control worker what its queue had no room for, and asks once more for homes
+ * that messages wait for. Returns when to come again, in ms; -1: when something happens.
  */
 extern long shard_routing_ask(void);
 
@@ -59,11 +61,11 @@ typedef enum ShardRoutingAnswer
 {
 	SHARD_ROUTING_HERE,	 /* active here, and nothing of the shard is parked */
 	SHARD_ROUTING_THERE, /* *node, *epoch; and nothing of the shard is parked */
-	SHARD_ROUTING_LATER	 /* not known yet (it was asked for), or messages go first */
+	SHARD_ROUTING_LATER	 /* the home is not known yet (and was asked for), or messages go first */
 } ShardRoutingAnswer;
 
 /* In a turn. */
-extern bool shard_routing_is_known(int32 type_id, int32 shard); /* has it a home? */
+extern bool shard_routing_is_known(int32 type_id, int32 shard); /* whether it has a home */
 extern ShardRoutingAnswer
 shard_routing_where(int32 type_id, int32 shard, int32 *node, int32 *epoch);
 
@@ -75,7 +77,7 @@ extern const ShardPresence shard_routing_presence;
 
 /*
  * In a turn: compares a piece of what memory believes to be parked with the table, which is right, and adds how many
- * messages there were. False: it was the last one, and the next begins anew.
+ * messages there were. False: it was the last piece, and the next call begins again at the first.
  */
 extern bool shard_routing_recount(int64 *messages);
 
@@ -84,26 +86,30 @@ extern bool shard_routing_recount(int64 *messages);
  * before it handles anything.
  */
 
-/* HandOff (M2): DO, it is stopping now; DONE, it is sealed; else nothing is to be said. */
+/* HandOff (M2): DO: the shard is stopping now; DONE: it is sealed; any other: no answer is due. */
 extern ShardHandoffAnswer shard_routing_stop(const ShardShardRef *ref);
 
-/* The last turn of a stopping shard is over (M3). False: it is no longer stopping for that move. */
+/* The last turn of a stopping shard is over (M3). False: the shard is no longer stopping for that move. */
 extern bool shard_routing_seal(const ShardShardRef *ref);
 
 /*
- * M7: deletes at most so many rows that a shard has left here: that was sealed and lives elsewhere, or was
- * copied for a move that was aborted, at last the ownership row; of one that begins anew, its states from
- * before. purge: all zero but for its memory at first. False: that shard is done, or no longer to be deleted.
+ * M7: deletes at most limit rows that a shard has left here: of a shard that was sealed and lives elsewhere, or was
+ * copied for a move that was aborted, all of them, the ownership row last; of a shard that begins again, its states
+ * from before. purge: all zero but for its memory at first. False: nothing of that shard is left to be deleted, or its
+ * rows are to stay.
  */
 extern bool shard_routing_purge(const ShardShardRef *ref, ShardStatePurge *purge, int64 limit);
 extern void shard_routing_purge_committed(XLogRecPtr lsn);
 extern void shard_routing_purge_aborted(void);
 
-/* Each shard that is stopping. */
+/* Visits each shard that is stopping. */
 typedef void (*ShardRoutingEach)(const ShardShardRef *ref, void *arg);
 extern void shard_routing_each_stopping(ShardRoutingEach visit, void *arg);
 
-/* Is it home here, and begins anew when its rows from before are gone? After that, in a turn: it does so. */
+/*
+ * Whether the shard's home is here, and it begins again once its rows from before are gone. When they are gone, in a
+ * turn, the second function makes it begin again.
+ */
 extern bool shard_routing_is_clearing(const ShardShardRef *ref);
 extern void shard_routing_begin_anew(const ShardShardRef *ref);
 
@@ -113,13 +119,16 @@ extern void shard_routing_begin_anew(const ShardShardRef *ref);
  */
 extern bool shard_routing_next_purge(ShardShardRef *ref);
 
-/* The newest commit that is known here, at least. */
+/* The LSN of the newest commit that routing knows of. */
 extern XLogRecPtr shard_routing_lsn(void);
 
-/* Whether the turn found that another process had changed an ownership row: nobody is to blame. */
+/*
+ * Whether the turn found that another process had changed an ownership row, which is no fault of the message or its
+ * handler.
+ */
 extern bool shard_routing_was_overtaken(void);
 
-/* Before and after the turn's commit at lsn: where tests may have it fail. */
+/* Before and after the turn's commit at lsn: places where tests may make the turn fail. */
 extern void shard_routing_before_commit(void);
 extern void shard_routing_after_commit(XLogRecPtr lsn);
 
@@ -134,11 +143,11 @@ typedef struct ShardRoutingAccepted
 	int64 in_doubt;
 } ShardRoutingAccepted;
 
-/* In a turn: begins the quarantined streams to a node anew; what they stored is parked. */
+/* In a turn: begins the quarantined streams to a node again; what they stored is parked. */
 extern void shard_routing_accept(int32 node, ShardRoutingAccepted *accepted);
 
 /* Lowest seq of the log that the lane's unsaved marks need; PG_INT64_MAX: none. As committed. */
 extern int64 shard_routing_needed(int lane);
 
-/* Rotation: saves marks that rows up to seq stand for, in the turn's transaction. True: wrote. */
+/* Rotation: saves marks that rows up to seq stand for, in the turn's transaction. True: something was written. */
 extern bool shard_routing_leave(int64 seq);

@@ -1,9 +1,9 @@
 /*
  * route/routing_host.c
- *		What the routes of a worker want done in its turn: durable changes, in the turn's transaction.
+ *		What core/route has the worker do in its turn: durable changes, in the turn's transaction.
  *
- * The core calls with routing's own memory as the current one, where entries and marks live; what is
- * done for it uses the turn's.
+ * The core calls with routing's own memory as the current one, where entries and marks live; the functions here work in
+ * the turn's memory.
  */
 #include "postgres.h"
 
@@ -146,8 +146,9 @@ do_append(void *context, int32 node, const ShardItem *item)
 }
 
 /*
- * A message of a type that nobody knows any more needs no home: it is given up at once. One with a stamp, which was
- * kept for another node, joins what is parked; that goes in the order of the stamps, in the next turn (bury_dropped).
+ * A message of a type that is not known any more needs no home: it is given up at once. A message with a stamp, which
+ * was kept for another node, joins the parked messages; these are given up in the order of the stamps, in the next turn
+ * (bury_dropped).
  */
 static bool
 bury(const ShardItem *item)
@@ -218,7 +219,7 @@ do_unpark(void *context, const ShardRoute *route)
 	shard_turn_pass();
 }
 
-/* Parks an item of the outbox that is still ours to keep. */
+/* Parks an item of the outbox that this node still has to keep. */
 static void
 collect_item(const ShardItem *item, const ShardRow *row, void *arg)
 {
@@ -464,7 +465,7 @@ do_undone(void *context, const ShardRoute *route, const ShardHomeRecord *home)
 	MemoryContextSwitchTo(old);
 }
 
-/* Two homes were active. What was done here counts no more, and nobody but an operator can tell what is missed. */
+/* Two homes were active. What was done here counts no more, and only an operator can tell what is missed. */
 static void
 log_undone(ShardUndone *undone)
 {

@@ -1,16 +1,15 @@
 /*
  * route/routing_move.c
- *		A shard leaves this node: stopped, sealed, its rows deleted (M2, M3, M7); and one that comes (M6), or
- *		begins anew.
+ *		A shard leaves this node: stopped, sealed, its rows deleted (M2, M3, M7); and one that comes (M6), or begins
+ *		again.
  *
  * The region worker of the shard's lane does all of it, in its own transactions, so that no turn of the
  * lane can be under way, and the marks are at hand. Every ownership row is written only if it is still
  * what was read, since an import writes it, too.
  *
- * If the process dies right here: the ownership row says how far it came. A stopping shard is sealed by
- * the next worker, a sealed one is reported when the coordinator asks again, and rows of one that lives
- * elsewhere, of a copy whose move was aborted, or from before a shard began anew are found by every worker
- * that starts.
+ * If the process dies right here: the ownership row says how far it came. A stopping shard is sealed by the next
+ * worker, a sealed one is reported when the coordinator asks again, and rows of one that lives elsewhere, of a copy
+ * whose move was aborted, or from before a shard began again are found by every worker that starts.
  */
 #include "postgres.h"
 
@@ -38,7 +37,7 @@ route_of(const ShardShardRef *ref)
 	return route;
 }
 
-/* Is it a state in which rows may wait to be deleted? */
+/* Whether the shard is in a state in which rows may wait to be deleted. */
 static bool
 may_be_left(const ShardRoute *route)
 {
@@ -99,7 +98,7 @@ shard_routing_note_left(const ShardRoute *route)
 	shard_routing.leftovers |= may_be_left(route);
 }
 
-/* Does nothing of the shard run or wait here any more? */
+/* Whether nothing of the shard runs or waits here any more. */
 static bool
 leaves_memory(const ShardRoute *route)
 {
@@ -115,7 +114,9 @@ shard_routing_own_changed(const ShardRoute *route, const ShardOwn *before)
 	shard_routing_note_left(route);
 	shard_routing.arrived |= is && before->state == SHARD_HOME_STAGED;
 
-	/* its stash came with it, or was let go when it was sealed; that of one that was clearing is known */
+	/*
+	 * the shard's stash came with it, or was let go when it was sealed; the stash of a shard that was clearing is known
+	 */
 	if (is && !was && before->state != SHARD_HOME_NONE && before->state != SHARD_HOME_CLEARING)
 		shard_residents_load(route->type_id, route->shard);
 	if (leaves_memory(route))
@@ -137,7 +138,7 @@ shard_routing_forget_ended(void)
 	{
 		const ShardRoute *route = lfirst(cell);
 
-		/* it may have come back in the same turn */
+		/* the shard may have come back in the same turn */
 		if (leaves_memory(route))
 			shard_residents_forget(route->type_id, route->shard);
 	}
@@ -217,9 +218,9 @@ shard_routing_lsn(void)
 /* ---- rows that are left ----------------------------------------------------------------------- */
 
 /*
- * Are the shard's rows here of no use to anybody, for ever (M7)? Those of a state that was given up, with
- * this node or without it, or with the voters that decided it, are nowhere else: they stay, for whoever wants to look at them (N1), unless the
- * shard begins anew here.
+ * Whether the shard's rows here are of no use any more (M7). Those of a state that was given up, with this node or
+ * without it, or with the voters that decided it, are nowhere else: they stay, for users who want to look at them (N1),
+ * unless the shard begins again here.
  */
 static bool
 is_left_behind(const ShardRoute *route)
@@ -230,7 +231,7 @@ is_left_behind(const ShardRoute *route)
 								route->epoch);
 }
 
-/* The same of one that an undone transaction has changed: it is read again before anything is deleted. */
+/* The same for an entry that an undone transaction has changed: it is read again before anything is deleted. */
 static bool
 may_be_left_behind(const ShardRoute *route)
 {
@@ -241,7 +242,7 @@ may_be_left_behind(const ShardRoute *route)
 typedef struct Search
 {
 	ShardShardRef after;
-	bool passed; /* it was met */
+	bool passed; /* the shard was met */
 	ShardShardRef first;
 	ShardShardRef next;
 } Search;
@@ -282,7 +283,7 @@ shard_routing_purge(const ShardShardRef *ref, ShardStatePurge *purge, int64 limi
 	ShardRoute *route;
 	MemoryContext old = MemoryContextSwitchTo(shard_routing.context);
 
-	/* an import, which stages the shard anew, may have been here since */
+	/* an import, which stages the shard again, may have run since */
 	shard_route_reload(shard_routing.routes, ref->type_id, ref->shard);
 	MemoryContextSwitchTo(old);
 	route = route_of(ref);
@@ -297,7 +298,7 @@ shard_routing_purge(const ShardShardRef *ref, ShardStatePurge *purge, int64 limi
 	}
 	if (has_table)
 	{
-		/* of a copy, or of a state that was given up, nobody asks who changed it */
+		/* for a copy, or a state that was given up, it does not matter which transaction changed it */
 		if (route->own.state == SHARD_HOME_SEALED)
 			purge->since = shard_routing_store_own_writer(ref->type_id, ref->shard);
 		shard_state_purge(purge, type->state_table, ref->shard, limit);
@@ -306,7 +307,7 @@ shard_routing_purge(const ShardShardRef *ref, ShardStatePurge *purge, int64 limi
 	if (has_table && purge->left)
 		return true;
 
-	/* what waits is that of its new life, which the next turn begins */
+	/* messages that wait are for the shard's new life, which the next turn begins */
 	if (route->own.state == SHARD_HOME_CLEARING)
 		return false;
 	if (!shard_routing_store_discard(ref->type_id, ref->shard, limit))

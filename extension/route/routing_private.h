@@ -11,7 +11,7 @@
 typedef struct ShardParkedCount
 {
 	int64 found;	/* by a recount, */
-	uint64 changes; /* which is worth something if this is still what it was then */
+	uint64 changes; /* which holds if changes is still changes_then */
 	uint64 changes_then;
 	int32 type_id;
 	struct ShardTypeCounter *counter;
@@ -19,7 +19,7 @@ typedef struct ShardParkedCount
 	int64 change; /* of the running turn */
 } ShardParkedCount;
 
-/* To be told to an origin after commit. */
+/* A refusal that an origin is told of after commit. */
 typedef struct ShardRefusal
 {
 	int32 origin;
@@ -41,7 +41,7 @@ typedef struct ShardRouting
 	ShardDatabase *db;
 	ShardLanes lanes;
 	int32 self;
-	uint64 life; /* which node of which cluster this database is */
+	uint64 life; /* a number for the node and cluster that this database is */
 	int32 inc_no;
 	bool held; /* nothing goes to other nodes */
 	ShardRoutes *routes;
@@ -57,14 +57,14 @@ typedef struct ShardRouting
 	int parked_next;
 	bool parked_last; /* there are no others */
 
-	int32 known_type;			/* of the last message that arrived: it is here; 0: none yet */
-	bool buried;				/* the message was not parked: nobody knows its type */
-	bool stray;					/* a stamped one of such a type was parked in this turn, */
-	bool strays;				/* and in the one before */
-	bool left;					/* and some can go on in the next one */
-	bool drained;				/* parked messages were handled in this turn */
+	int32 known_type; /* type of the last message that arrived, which is here; 0: none yet */
+	bool buried;	  /* the message was not parked: its type is not known */
+	bool stray;	  /* a message with a stamp, of a type that is not here, was parked in this turn, */
+	bool strays;  /* and in the one before */
+	bool left;	  /* parked messages can go on in the next turn */
+	bool drained; /* parked messages were handled in this turn */
 	bool draining;				/* parked messages are being handled, */
-	int before;					/* after so many others of the turn */
+	int before;					/* after this number of others of the turn */
 	XLogRecPtr lsn;				/* of the newest commit */
 	int64 unsaved[SHARD_LANES]; /* first row whose mark is not saved, */
 	int64 passed[SHARD_LANES];	/* and the first one of this turn */
@@ -78,7 +78,7 @@ typedef struct ShardRouting
 	List *undone;				/* ShardUndone *: to be logged after commit */
 
 	/* what the turn did about moves */
-	bool overtaken; /* another process changed an ownership row: the turn is to begin anew */
+	bool overtaken; /* another process changed an ownership row: the turn is to be run again */
 	bool arrived;	/* a staged shard became active */
 	bool resent;	/* a newer home was learned of a shard that had one */
 	bool leftovers; /* a shard may have rows to delete */
@@ -89,8 +89,8 @@ typedef struct ShardRouting
 	int report_space;
 	TimestampTz asked_at;
 
-	uint64 types_seen; /* generation of the registry that the next was compared with, */
-	uint64 types_now;  /* and is in this turn */
+	uint64 types_seen; /* generation of the registry for which dropped types were looked for, */
+	uint64 types_now;  /* and its generation in this turn */
 	ShardParkedCount *counts;
 	int count_count;
 } ShardRouting;
@@ -99,36 +99,39 @@ extern ShardRouting shard_routing;
 extern const ShardRouteHost shard_routing_host;
 
 /*
- * A message that arrived for a shard of which nobody here knows anything, of a type that is not here: a dead letter, for which
- * no entry is made that would stay in memory. False: it goes the usual way.
+ * A message that arrived for a shard of which nothing is known here, of a type that is not here, becomes a dead letter;
+ * no entry is made for it that would stay in memory. False: it goes the usual way.
  */
 extern bool shard_routing_ends_here(const ShardRow *row);
 
-/* Tells the control worker, now or soon. */
+/* Reports an event to the control worker, now or as soon as there is room. */
 extern void shard_routing_report(ShardNodeEventKind kind, const ShardShardRef *shard);
 
 /* The turn parks (1) or takes away (-1) a message of a type. */
 extern ShardParkedCount *shard_routing_count_of(int32 type_id);
 extern void shard_routing_count(int32 type_id, int64 change);
 
-/* Raises: the ownership row is not what was read. The turn begins anew. */
+/* Raises that the ownership row is not what was read. The turn is run again. */
 extern void shard_routing_overtaken(const ShardRoute *route);
 
-/* The shard's rows may be left to be deleted: the chore looks (routing_move.c). */
+/* The shard's rows may be left to be deleted: the chore that deletes looks (routing_move.c). */
 extern void shard_routing_note_left(const ShardRoute *route);
 
-/* The turn has changed the ownership row: what follows for entities. */
+/* The turn has changed the ownership row: does what follows for entities. */
 extern void shard_routing_own_changed(const ShardRoute *route, const ShardOwn *before);
 
-/* For shard_outbox_accept(): what a stream that begins anew stored; arg: ShardRoutingAccepted. */
+/*
+ * For shard_outbox_accept(): parks an item that a stream that begins again had stored; in_doubt: makes it a dead letter
+ * instead. arg: ShardRoutingAccepted, which counts them.
+ */
 extern void
 shard_routing_save_item(const ShardItem *item, const ShardRow *row, bool in_doubt, void *arg);
 
 /* After the commit: lines of the log about shards that ended here in the turn, since their home was undone (R29). */
 extern void shard_routing_log_undone(void);
 
-/* A turn was undone, which a recount may have seen: it begins anew. */
+/* A turn was undone that a recount may have seen: the recount starts again. */
 extern void shard_routing_forget_recount(void);
 
-/* What was read ahead may not be what is first any more. */
+/* Forgets the messages that were read ahead: others may be first now. */
 extern void shard_routing_forget_ahead(void);

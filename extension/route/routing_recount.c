@@ -2,9 +2,9 @@
  * route/routing_recount.c
  *		What memory counts of shard.parked, and what is there.
  *
- * A shard of which nothing is believed to be parked is never looked at, so a mistake in memory makes its
- * messages stand still for ever. Now and then an idle worker compares (like recount.c). Reading is all
- * that is done; if the process dies right here, its successor reads the table.
+ * A shard of which nothing is believed to be parked is never looked at, so a mistake in memory makes its messages stand
+ * still without end. Now and then an idle worker compares (like recount.c). Reading is all that is done; if the process
+ * dies right here, its successor reads the table.
  */
 #include "postgres.h"
 

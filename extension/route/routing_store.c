@@ -41,14 +41,14 @@ static ShardStatement select_route = {
 	2,
 	{INT4OID, INT4OID}};
 
-/* In their order, and one more than can be: among those is one that cannot. */
+/* Base marks in their order, and one more than there can be: if that comes, one of them is wrong. */
 static ShardStatement select_base = {
 	"SELECT prefix_kind, a, b, seq FROM shard.shard_input WHERE type_id = $1 AND shard = $2"
 	" ORDER BY prefix_kind, a, b LIMIT 1 + $3",
 	3,
 	{INT4OID, INT4OID, INT4OID}};
 
-/* What shard_mark_can_be() says of them; the lane is $4. */
+/* Base marks that shard_mark_can_be() refuses; the lane is $4. */
 static ShardStatement delete_strange_base = {
 	"DELETE FROM shard.shard_input WHERE type_id = $1 AND shard = $2"
 	" AND NOT (prefix_kind = 1 AND a BETWEEN 1 AND $3 AND b = $4 AND seq > 0)",
@@ -305,7 +305,7 @@ shard_routing_store_write_own(int32 type_id, int32 shard, const ShardOwn *own,
 	int expected = before->state == SHARD_HOME_NONE ? SPI_OK_INSERT : SPI_OK_UPDATE;
 	bool changed;
 
-	/* its writer is that of the seal as long as it is sealed */
+	/* the row's writer stays that of the seal as long as the shard is sealed */
 	if (memcmp(own, before, sizeof(*own)) == 0)
 		return true;
 	add_key(&arguments, type_id, shard);

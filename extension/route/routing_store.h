@@ -10,7 +10,7 @@
 #include "core/flow/route.h"
 #include "log/log.h"
 
-/* Reads the durable part of an entry; what is not there stays 0. */
+/* Reads the durable part of an entry; fields without a row stay 0. */
 extern void shard_routing_store_load(ShardRoute *route);
 
 /* Raises the entry's marks by the base (H7). memory: where marks live. */
@@ -25,7 +25,7 @@ extern void shard_routing_store_write_route(const ShardRoute *route);
 extern bool shard_routing_store_write_own(int32 type_id, int32 shard, const ShardOwn *own,
 										  const ShardOwn *before);
 
-/* Marks as base rows: those of several shards are gathered, and written by flush. */
+/* Writes marks as base rows: those of several shards are gathered, and written by shard_routing_store_flush_base. */
 extern void shard_routing_store_write_base(const ShardRoute *route);
 extern void shard_routing_store_flush_base(void);
 extern void shard_routing_store_forget_base(void); /* after an abort */
@@ -34,8 +34,8 @@ extern void shard_routing_store_forget_base(void); /* after an abort */
 extern TransactionId shard_routing_store_own_writer(int32 type_id, int32 shard);
 
 /*
- * Deletes what a shard has beside its states: held messages, places in an order, base marks; about limit rows
- * at most. True: all of it is gone.
+ * Deletes the rows of a shard other than its states: held messages, places in an order, base marks; about limit rows at
+ * most. True: all of it is gone.
  */
 extern bool shard_routing_store_discard(int32 type_id, int32 shard, int64 limit);
 
@@ -48,27 +48,27 @@ typedef struct ShardParked
 	int64 arrival;
 } ShardParked;
 
-/* Adds one. row: item's body. */
+/* Stores a parked message. row: the item's body. */
 extern void shard_routing_store_park(const ShardItem *item, const ShardRow *row);
 
 /*
- * The first ones of a shard, at most limit, and fewer if they are large, in current memory; how many in *count.
- * *last: there are no others.
+ * The first parked messages of a shard, at most limit, and fewer if they are large, in the current memory context;
+ * *count: how many. *last: there are no others.
  */
 extern ShardParked *
 shard_routing_store_parked(int32 type_id, int32 shard, int limit, int *count, bool *last);
 
-/* Removes one. */
+/* Removes a parked message. */
 extern void shard_routing_store_unpark(const ShardParked *parked);
 
-/* Those of a type that was dropped become dead letters; how many. */
+/* The parked messages of a type that was dropped become dead letters; returns how many. */
 extern int64 shard_routing_store_bury(int32 type_id);
 
 /* Each shard that has an ownership row or parked messages, and how many. */
 typedef void (*ShardRoutingVisit)(int32 type_id, int32 shard, int64 parked, void *arg);
 extern void shard_routing_store_each(ShardRoutingVisit visit, void *arg);
 
-/* How far a walk over all parked messages is; all 0: it begins. */
+/* How far a walk over all parked messages has come; all 0: it begins. */
 typedef struct ShardParkedPlace
 {
 	int32 type_id;
@@ -77,6 +77,6 @@ typedef struct ShardParkedPlace
 	int64 arrival;
 } ShardParkedPlace;
 
-/* The next so many of them, by their keys; returns how many there were. */
+/* The next rows, at most limit, in the order of their keys; returns how many there were. */
 extern int
 shard_routing_store_some(ShardParkedPlace *place, int limit, ShardRoutingVisit visit, void *arg);

@@ -2,11 +2,9 @@
  * shared/bar.c
  *		Keeping our workers out of a database until a transaction ends.
  *
- * An entry is made by a backend, set ready by the launcher and removed by the
- * backend's transaction callback. Should the backend have no time for that, the
- * launcher sees that its virtual transaction is over. A launcher that comes
- * anew finds the entries and obeys; a worker that is about to attach looks for
- * one, too (worker.c).
+ * An entry is made by a backend, set ready by the launcher and removed by the backend's transaction callback. Should
+ * the backend have no time for that, the launcher sees that its virtual transaction is over. A launcher that is started
+ * again finds the entries and obeys; a worker that is about to attach looks for one, too (worker.c).
  */
 #include "postgres.h"
 
@@ -20,10 +18,10 @@
 
 #include "base/compat.h"
 
-/* How long the one who raises a bar waits for the workers to go. */
+/* How long the backend that raises a bar waits for the workers to go. */
 #define PATIENCE_MS (30 * 1000)
 
-/* This transaction raised bars, under which id; it made databases come or go. */
+/* Whether this transaction raised bars, and under which id; whether it made databases come or go. */
 static bool raised = false;
 static VirtualTransactionId raised_in;
 static bool announced = false;
@@ -106,8 +104,8 @@ add_bar(Oid dboid)
 }
 
 /*
- * Whether the workers are gone. Without a launcher nobody starts any, and the
- * next one begins by obeying the bars.
+ * Whether the workers are gone. Without a launcher no workers are started, and the next launcher begins by obeying the
+ * bars.
  */
 static bool
 is_ready(Oid dboid)
@@ -168,7 +166,7 @@ transaction_changed(XactEvent event, void *arg)
 	if (event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT && event != XACT_EVENT_PREPARE)
 		return;
 
-	/* First the list: whoever sees the bar gone must see that the list is old. */
+	/* First the list: a process that sees the bar gone must see that the list is old. */
 	pg_atomic_write_u32(&shard_shared->list_wanted, 1);
 	pg_memory_barrier();
 	if (raised)

@@ -2,10 +2,9 @@
  * shared/bar.h
  *		Keeping our workers out of a database until a transaction ends.
  *
- * DROP DATABASE and its like need a database without other sessions. Their
- * backend raises a bar; the launcher stops the workers, says so, and starts
- * none while the bar stands. It falls when the transaction of the one who
- * raised it ends, however it ends.
+ * DROP DATABASE and its like need a database without other sessions. Their backend raises a bar; the launcher stops the
+ * workers, marks the bar as ready, and starts none while the bar stands. The bar falls when the transaction that raised
+ * it ends, by commit or by abort.
  */
 #pragma once
 
@@ -15,8 +14,7 @@
 extern void shard_bar_init(void);
 
 /*
- * Raises a bar and waits until the workers are gone. If they do not go in time
- * there is a warning, no error. Error if too many bars stand.
+ * Raises a bar and waits until the workers are gone. Warns if they do not go in time. Error if too many bars stand.
  */
 extern void shard_bar_raise(Oid dboid);
 
@@ -26,8 +24,8 @@ extern void shard_bar_announce(void);
 /* Whether a bar stands. The caller holds the control lock. */
 extern bool shard_bar_stands(Oid dboid);
 
-/* Launcher: drops bars whose transaction has ended; whether any is left. Runs a transaction. */
+/* Launcher: drops bars whose transaction has ended. Returns whether any bar is left. Runs a transaction. */
 extern bool shard_bar_sweep(void);
 
-/* Launcher: says of each bar whose database has no workers that it is so. */
+/* Launcher: marks as ready each bar whose database has no workers. */
 extern void shard_bar_acknowledge(bool (*has_workers)(Oid dboid));

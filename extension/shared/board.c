@@ -2,9 +2,9 @@
  * shared/board.c
  *		What the control worker and the rest of a node tell each other through shared memory.
  *
- * One block per database slot. The view is copied under a spinlock; its generation is read without, so
- * that a turn can see cheaply that nothing changed. Events and orders wait in rings of fixed size:
- * whoever finds his full asks again later, as he would after a lost one.
+ * One block per database slot. The view is copied under a spinlock; its generation is read without the lock, so that a
+ * turn sees cheaply that nothing changed. Events and orders wait in rings of fixed size: a process that finds its ring
+ * full asks again later, as it would after a lost event.
  */
 #include "postgres.h"
 
@@ -19,7 +19,10 @@
 
 #define QUEUE_SIZE 4096
 
-/* Orders that wait for region workers: of all, of one lane, and so many of each group have room at any time. */
+/*
+ * Orders that wait for region workers: the most of all, the most of one lane, and the number of each group for which
+ * there is room at any time.
+ */
 #define ALL_ORDERS 2048
 #define LANE_ORDERS 128
 #define GROUP_ORDERS 64
@@ -30,7 +33,7 @@ typedef struct ShardWaitingOrder
 	ShardShardRef order;
 } ShardWaitingOrder;
 
-/* One list for each lane: a worker that is not there is in nobody else's way. */
+/* One list for each lane: the orders for a worker that is not there are in no other worker's way. */
 typedef struct ShardOrders
 {
 	int free;				/* the first one, linked from one to the next */
@@ -48,7 +51,7 @@ typedef struct ShardBoard
 	pg_atomic_uint64 lease;		 /* the view's; 0: there is none */
 	pg_atomic_uint32 directory;
 	pg_atomic_uint32 returns;
-	pg_atomic_uint32 door;				/* ShardBoardDoor: may anybody send? */
+	pg_atomic_uint32 door;				/* ShardBoardDoor: is sending allowed? */
 	pg_atomic_uint32 types;				/* changes of shard.type */
 	pg_atomic_uint64 rseq[SHARD_LANES]; /* the last one given; each written by its lane's worker, */
 	pg_atomic_uint64 life[SHARD_LANES]; /* in that life of the node */
@@ -196,7 +199,7 @@ shard_board_lease(ShardDatabase *db)
 }
 
 /*
- * Whether two views differ in more than what may change without anybody's notice.
+ * Whether two views differ in more than those fields whose change wakes no process.
  */
 static bool
 differs(const ShardBoardView *a, const ShardBoardView *b)
@@ -236,7 +239,7 @@ shard_board_close(ShardDatabase *db, ShardBoardDoor door)
 	pg_atomic_write_u32(&board_of(db)->door, door);
 }
 
-/* Why nobody may send here, by door. */
+/* Why sending is refused here, by door. */
 static const struct
 {
 	const char *message;
@@ -357,8 +360,8 @@ shard_board_take(ShardDatabase *db, ShardBoardEvent *events, int most)
 /* ---- orders ----------------------------------------------------------------------------------- */
 
 /*
- * Whether the same order waits already: it is repeated as long as nobody has carried it out. *count: how many
- * wait for the lane, if not.
+ * Whether the same order waits already: an order is repeated until a worker has carried it out. *count: how many wait
+ * for the lane, if not.
  */
 static bool
 is_ordered(const ShardOrders *orders, int lane, const ShardShardRef *order, int *count)
@@ -376,7 +379,7 @@ is_ordered(const ShardOrders *orders, int lane, const ShardShardRef *order, int 
 	return false;
 }
 
-/* Whether there is room for an order of a group: its own, or what nobody has a right to. */
+/* Whether there is room for an order of a group: in its own share, or in the room that no group has for itself. */
 static bool
 has_room(const ShardOrders *orders, int group)
 {
@@ -454,7 +457,7 @@ shard_board_take_orders(ShardDatabase *db, ShardLanes lanes, ShardShardRef *orde
 	ShardBoard *board = board_of(db);
 	int taken = 0;
 
-	/* whoever gives one wakes the worker after it */
+	/* a process that gives an order wakes the worker after it */
 	if (!shard_board_is_ordered(db, lanes))
 		return 0;
 	SpinLockAcquire(&board->mutex);

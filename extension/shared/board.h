@@ -2,11 +2,11 @@
  * shared/board.h
  *		What the control worker and the rest of a node tell each other through shared memory.
  *
- * The control worker says who the node is and what its region workers may do (ShardBoard); region
- * workers report to it which homes they want and which shards are active (events). Nothing here is
- * durable: after a crash of the server the control worker says it anew; events may be lost, since
- * whoever wants something asks again. Decided homes do not go this way: they are rows of the log
- * (SHARD_KIND_FACT), appended by the control worker or with a peer's call.
+ * The control worker publishes the node's identity and what its region workers may do (ShardBoardView); region workers
+ * report to it which homes they want and which shards are active (events). Nothing here is durable: after a crash of
+ * the server the control worker writes it again; events may be lost, since a worker that still wants a thing asks
+ * again. Decided homes do not go this way: they are rows of the log (SHARD_KIND_FACT), appended by the control worker
+ * or with a peer's call.
  */
 #pragma once
 
@@ -18,10 +18,10 @@
 /* What the node is at the moment; a copy. */
 typedef struct ShardBoardView
 {
-	uint32 generation; /* rises with each change of what follows that workers have to notice */
+	uint32 generation; /* rises with each change of the fields below that workers have to notice */
 	bool known;		   /* the control worker has spoken since the server started */
 	bool handle;	   /* local messages may be handled (I4) */
-	bool push;		   /* and messages go to peers and come from them */
+	bool push;		   /* messages go to peers and come from them, too */
 	bool fenced;
 	bool
 		downed; /* this start was: the next one is admitted, or an operator's word lets it go on (I9) */
@@ -36,7 +36,7 @@ typedef struct ShardBoardView
 	int32 members;	   /* that are not removed or written off */
 	int64 learned_n;
 	int64 lease_until; /* microseconds of CLOCK_BOOTTIME */
-	bool leased;	   /* nothing may run here but under that lease (L7) */
+	bool leased;	   /* turns may run here only under that lease (L7) */
 	char why[160];	   /* why nothing is handled, when handle is false */
 	char lacks[400];   /* the types of this node that get no number (C19, C20); empty: none */
 	char unread
@@ -50,10 +50,13 @@ typedef struct ShardBoardView
 /* A copy of the view; all zero if the database has no slot. */
 extern void shard_board_get(ShardDatabase *db, ShardBoardView *view);
 
-/* What this node, as of a view, puts in front of a call to that node, or of an answer; to_inc 0: its start is not known. */
+/*
+ * The header that this node, as of a view, puts in front of a call to node `to`, or of an answer; to_inc 0: the
+ * incarnation of that node is not known.
+ */
 extern ShardCallHeader shard_board_header(const ShardBoardView *view, int32 to, int32 to_inc);
 
-/* Its generation alone: cheap, for each turn. */
+/* The generation of the view alone: cheap, for each turn. */
 extern uint32 shard_board_generation(ShardDatabase *db);
 
 /*
@@ -62,13 +65,13 @@ extern uint32 shard_board_generation(ShardDatabase *db);
  */
 extern int64 shard_board_lease(ShardDatabase *db);
 
-/* Control worker: publish; wakes all region workers if the generation changes. */
+/* Control worker: publishes a view; wakes all region workers if the generation changes. */
 extern void shard_board_set(ShardDatabase *db, const ShardBoardView *view);
 
 /*
- * While a node joins a cluster nobody may send: its types are about to get other numbers. Closed under an
- * exclusive lock on the extension, and looked at by senders under their shared one. A fenced node takes
- * no messages for good (I6).
+ * While a node joins a cluster, sending is refused: its types are about to get other numbers. Closed under an exclusive
+ * lock on the extension, and looked at by senders under their shared one. A fenced node never takes messages again
+ * (I6).
  */
 typedef enum ShardBoardDoor
 {
@@ -85,17 +88,21 @@ typedef enum ShardBoardDoor
 
 extern void shard_board_close(ShardDatabase *db, ShardBoardDoor door);
 
-/* Error 55000, which says why nobody may send here; for a door that is closed. */
+/* Raises error 55000, which says why sending is refused on this node. The door is closed. */
 extern void shard_board_refuse(ShardBoardDoor door);
 
-/* Error 55000 if closed. False: nobody has said yet whether it is open. */
+/*
+ * Raises error 55000 if the door is closed. True: open. False: the control worker has not said yet whether it is open.
+ */
 extern bool shard_board_check_open(void);
 
-/* Rises when the record of any member was learned (directory.h). */
+/* A number that rises when the record of any member was learned (directory.h); and its rise. */
 extern uint32 shard_board_directory(ShardDatabase *db);
 extern void shard_board_directory_changed(ShardDatabase *db);
 
-/* Rises when a node is heard again that could not be reached; wakes region workers. */
+/*
+ * A number that rises when a node that could not be reached is heard again; and its rise, which wakes region workers.
+ */
 extern uint32 shard_board_returns(ShardDatabase *db);
 extern void shard_board_returned(ShardDatabase *db);
 
@@ -106,10 +113,10 @@ typedef struct ShardBoardEvent
 	ShardShardRef shard;
 } ShardBoardEvent;
 
-/* Region worker: report; wakes the control worker. False: the queue is full, ask again later. */
+/* Region worker: reports an event; wakes the control worker. False: the queue is full, ask again later. */
 extern bool shard_board_report(ShardDatabase *db, const ShardBoardEvent *event);
 
-/* Control worker: takes at most so many, oldest first; returns how many. */
+/* Control worker: takes at most `most` events, oldest first; returns how many. */
 extern int shard_board_take(ShardDatabase *db, ShardBoardEvent *events, int most);
 
 /*
@@ -117,8 +124,8 @@ extern int shard_board_take(ShardDatabase *db, ShardBoardEvent *events, int most
  * present epoch and the move, and to seal it (M2, M3); reported by SHARD_EVENT_SHARD_STOPPED. Volatile: the
  * coordinator of the cluster repeats its question until it is answered (M11), so an order may be lost.
  *
- * Control worker: give an order; wakes the lane's worker. False: no room, the order is lost. Each
- * group of lanes has room of its own, and an order that waits already is not given twice.
+ * Control worker: gives an order; wakes the lane's worker. False: no room, the order is lost. Each group of lanes has
+ * room of its own, and an order that waits already is not given twice.
  */
 extern bool shard_board_order(ShardDatabase *db, const ShardShardRef *order);
 
@@ -128,21 +135,21 @@ extern bool shard_board_order(ShardDatabase *db, const ShardShardRef *order);
 extern bool shard_board_is_ordered(ShardDatabase *db, ShardLanes lanes);
 
 /*
- * Region worker: takes at most so many orders for these lanes, those of a lane oldest first; returns how
- * many. Cheap if there is none.
+ * Region worker: takes at most `most` orders for these lanes, those of a lane oldest first; returns how many. Cheap if
+ * there is none.
  */
 extern int
 shard_board_take_orders(ShardDatabase *db, ShardLanes lanes, ShardShardRef *orders, int most);
 
 /*
- * The next number of a stamp of that lane under the incarnation (X9): rises as long as the server runs and this database
- * is the same node of the same cluster, its life, and begins above SHARD_FIRST_RSEQ(inc_no). In another life, of an
- * extension that was made anew or reset, the incarnations are counted anew: numbers that went on would be above those of
- * the next one, which members would take for what they know. The lane's worker only.
+ * The next number of a stamp of that lane under the incarnation (X9): rises as long as the server runs and this
+ * database is the same node of the same cluster, its life, and begins above SHARD_FIRST_RSEQ(inc_no). In another life,
+ * of an extension that was created again or reset, the incarnations are counted from the start again: numbers that went
+ * on would be above those of the next one, which members would take for what they know. The lane's worker only.
  */
 extern int64 shard_board_next_rseq(ShardDatabase *db, int lane, uint64 life, int32 inc_no);
 
-/* No stamp of the lane has a greater one. */
+/* Every stamp of the lane so far has this number or a lower one. */
 extern int64 shard_board_last_rseq(ShardDatabase *db, int lane, uint64 life, int32 inc_no);
 
 /*
@@ -151,14 +158,13 @@ extern int64 shard_board_last_rseq(ShardDatabase *db, int lane, uint64 life, int
  */
 extern void shard_board_types_change(void);
 
-/* Has this transaction changed one? */
+/* Whether this transaction has announced a change of types; and the number. */
 extern bool shard_board_types_changing(void);
 extern uint32 shard_board_types(ShardDatabase *db);
 
 /*
- * The incarnation of this start of the server, and what kind of start it was: the same for all
- * control workers of that extension, however often they start (I1). False: not said yet; keep
- * says it.
+ * The incarnation of this start of the server, and what kind of start it was: the same for all control workers of that
+ * extension, however often they start (I1). False: not known yet; shard_board_keep sets it.
  */
 extern bool shard_board_incarnation(ShardDatabase *db, Oid extension, ShardUuid *incarnation,
 									ShardStartKind *kind);
@@ -166,11 +172,11 @@ extern void
 shard_board_keep(ShardDatabase *db, Oid extension, ShardUuid incarnation, ShardStartKind kind);
 
 /*
- * A random number that only processes of this server know, as long as it runs: who calls a procedure of
- * shard_peer with it is one of them.
+ * A random number that only processes of this server know, as long as it runs: a caller of a procedure of shard_peer
+ * that passes it is one of them.
  */
 extern uint64 shard_board_secret(ShardDatabase *db);
 
-/* Its part of shared memory. */
+/* The board's part of shared memory. */
 extern const ShardShmemPart shard_board_part;
 extern void shard_board_forget(ShardDatabase *db);

@@ -2,11 +2,10 @@
  * shared/gate.c
  *		The release gate: whether a commit may be shown outside this database (G1, G4).
  *
- * Local gate: the commit is flushed here. Standby gate: it is flushed on the
- * quorum that synchronous_standby_names asks for, as the walsenders have noted
- * it. We read that position ourselves instead of queueing with the backends
- * that commit synchronously: their wait depends on synchronous_commit, and a
- * cancel ends it with a warning, as if all were well.
+ * Local gate: the commit is flushed here. Standby gate: it is flushed on the quorum that synchronous_standby_names asks
+ * for, as the walsenders have noted it. The gate reads that position itself instead of queueing with the backends that
+ * commit synchronously: their wait depends on synchronous_commit, and a cancel ends it with a warning, as if all were
+ * well.
  *
  * An LSN of zero stands for "nothing was written" and is always released.
  */
@@ -29,7 +28,7 @@
 
 #include "base/compat.h"
 
-/* Nobody wakes us when a standby has flushed, so we look again after so many ms. */
+/* No process wakes this one when a standby has flushed, so it looks again after this time, in ms. */
 #define FIRST_NAP 1
 #define LONGEST_NAP 16
 
@@ -62,8 +61,7 @@ standby_flushed(void)
 }
 
 /*
- * Notes since when something waits. Of what is noted already, and waits still, nothing changes: the gate has not moved that
- * far.
+ * Notes since when something waits. A note whose position still waits stays as it is: the gate has not moved that far.
  */
 static void
 note_wait(XLogRecPtr lsn, XLogRecPtr flushed)
@@ -105,8 +103,8 @@ shard_gate_released(XLogRecPtr lsn)
 }
 
 /*
- * A position behind every commit so far. The next record may be on a new page: its header is not written yet, and
- * nobody could flush it.
+ * A position behind every commit so far. The next record may be on a new page: its header is not written yet and cannot
+ * be flushed.
  */
 XLogRecPtr
 shard_gate_newest(void)
@@ -130,8 +128,7 @@ shard_gate_wait(XLogRecPtr lsn)
 }
 
 /*
- * Waits for a limited time. Our own flush is not limited: it is as quick as
- * any COMMIT.
+ * Waits for a limited time. The flush on this server is not limited: it is as quick as any COMMIT.
  */
 bool
 shard_gate_wait_for(XLogRecPtr lsn, int64 microseconds)
@@ -173,7 +170,7 @@ connected_standbys(int *wanted)
 }
 
 /*
- * One look, by who looks often; see gate.h.
+ * One look, by a process that looks often.
  */
 void
 shard_gate_watch(void)
@@ -194,7 +191,6 @@ shard_gate_watch(void)
 	SpinLockRelease(&watch->mutex);
 }
 
-/* See gate.h. */
 bool
 shard_gate_look(ShardGateLook *look)
 {

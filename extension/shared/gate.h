@@ -2,8 +2,8 @@
  * shared/gate.h
  *		The release gate: whether a commit may be shown outside this database (G1, G4).
  *
- * Every output that another shard, node or client can observe asks it. Nobody
- * else compares LSNs: what the gate looks at will change (section 10).
+ * Every output that another shard, node or client can observe asks the gate. The gate alone compares LSNs: what it
+ * looks at will change (section 10).
  */
 #pragma once
 
@@ -15,7 +15,7 @@
 /* Whether the commit that ends at lsn may be shown now. Takes no long lock and never waits. */
 extern bool shard_gate_released(XLogRecPtr lsn);
 
-/* A position behind every commit so far, of all processes; one that can be flushed. */
+/* A position in WAL after every commit so far, of all processes, that can be flushed. */
 extern XLogRecPtr shard_gate_newest(void);
 
 /*
@@ -24,14 +24,14 @@ extern XLogRecPtr shard_gate_newest(void);
  */
 extern void shard_gate_wait(XLogRecPtr lsn);
 
-/* The same, for some microseconds at most; false if that was not enough. */
+/* The same, for this time at most; false if the commit may not be shown yet then. */
 extern bool shard_gate_wait_for(XLogRecPtr lsn, int64 microseconds);
 
-/* The gate to the standbys, as it is now, for shard_health. Times are 0 if there is nothing to say. */
+/* The gate to the standbys, as it is now, for shard_health. A time of 0: nothing waits, or no standby is missing. */
 typedef struct ShardGateLook
 {
 	int wanted;	   /* synchronous standbys that it takes; 0: none are named */
-	int connected; /* of these, streaming */
+	int connected; /* of these, those that stream */
 	TimestampTz waits_since;
 	TimestampTz alone_since; /* fewer are connected than it takes */
 } ShardGateLook;
@@ -39,5 +39,5 @@ typedef struct ShardGateLook
 /* Control workers, at least once a second: notes since when standbys are missing. */
 extern void shard_gate_watch(void);
 
-/* False: the gate is here, and lets pass whatever is flushed. */
+/* False: no standbys take part; the gate is this server's flushed WAL alone. */
 extern bool shard_gate_look(ShardGateLook *look);

@@ -77,7 +77,7 @@ is_over(const ShardImportProgress *note)
 	return note->pid == 0;
 }
 
-/* The shard's own place; else the one that has not changed for the longest, but who is under way. */
+/* The shard's own place; else, among those that are not under way, the one that has not changed for the longest. */
 static ShardImportProgress *
 place_for(ImportDatabase *database, const ShardShardRef *shard)
 {

@@ -23,12 +23,12 @@ typedef enum ShardImportPhase
 	SHARD_IMPORT_FAILED
 } ShardImportPhase;
 
-/* One import of this node, under way or one of the last. */
+/* One import of this node, under way or among the last ones. */
 typedef struct ShardImportProgress
 {
 	ShardShardRef shard; /* the epoch and the move to come */
-	int32 node;			 /* copied from there */
-	int pid;			 /* who is at it; 0: nobody any more */
+	int32 node;			 /* the old home */
+	int pid;			 /* the backend that copies; 0: it has ended */
 	ShardImportPhase phase;
 	int64 rows_copied;
 	int64 rows_total;
@@ -38,10 +38,10 @@ typedef struct ShardImportProgress
 	char error[256]; /* of FAILED */
 } ShardImportProgress;
 
-/* Importing backend: notes how far it is; the oldest that is not under way gives up its place. */
+/* Importing backend: notes how far the import is. The oldest note of an import that has ended is overwritten. */
 extern void shard_import_note(ShardDatabase *db, const ShardImportProgress *progress);
 
-/* Copies of all that are noted, palloc'd; the number in *count. */
+/* Copies of all notes, palloc'd; *count: their number. */
 extern ShardImportProgress *shard_import_list(ShardDatabase *db, int *count);
 
 extern const char *const shard_import_phase_names[];
@@ -49,5 +49,5 @@ extern const char *const shard_import_phase_names[];
 /* The database's slot goes to another one. */
 extern void shard_import_forget(ShardDatabase *db);
 
-/* Its part of shared memory. */
+/* The part of shared memory for imports. */
 extern const ShardShmemPart shard_import_part;

@@ -1,6 +1,6 @@
 /*
  * shared/link_trouble.c
- *		Data links of this node that fail; see link_trouble.h.
+ *		Data links of this node that fail.
  *
  * Nothing here is durable. If the process that wrote an entry dies right here: its successor forgets it, and
  * until then it ages.
@@ -32,7 +32,7 @@ find(ShardDatabase *db, int worker, int32 node, ShardLinkUse use)
 	return NULL;
 }
 
-/* One that is free, or of a link that nobody tries any more. Needs the mutex. */
+/* An entry that is free, or that of a link which no worker tries any more. Needs the mutex. */
 static ShardLinkTrouble *
 find_free(ShardDatabase *db, TimestampTz now)
 {

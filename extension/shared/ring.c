@@ -2,10 +2,9 @@
  * shared/ring.c
  *		Requests from a backend to a region worker and their replies.
  *
- * The backend writes its request into its slot, puts that into the worker's
- * queue, and waits on its latch (ring_call.c). The worker takes its queue at
- * the start of a turn and answers after the turn's commit: this file. States
- * of a slot, and who may touch it: ring_slot.h.
+ * The backend writes its request into its slot, puts that into the worker's queue, and waits on its latch
+ * (ring_call.c). The worker takes its queue at the start of a turn and answers after the turn's commit: this file.
+ * States of a slot, and which process may touch it: ring_private.h.
  *
  * What a death leaves behind. Asker: before_shmem_exit gives its request up.
  * Worker: requests that it had taken are lost, those in its queue wait for the
@@ -23,7 +22,7 @@
 #include "base/compat.h"
 
 /*
- * Leaves nothing behind that is ours.
+ * At exit: settles the requests that this worker has taken.
  */
 static void
 release_at_exit(int code, Datum arg)
@@ -32,8 +31,8 @@ release_at_exit(int code, Datum arg)
 }
 
 /*
- * After the worker has attached to its slot in shared memory: settles what a
- * predecessor left, and sees to it that we leave nothing.
+ * After the worker has attached to its slot in shared memory: settles the requests that a predecessor left, and
+ * registers the same for the exit of this worker.
  */
 void
 shard_ring_attach(ShardDatabase *db, int worker)
@@ -175,7 +174,7 @@ send_reply(const ShardRequest *request, bool failed, const char *data, int len, 
 		error = CopyErrorData();
 		FlushErrorState();
 		error->detail = "The message was handled, but its reply was too large to be handed over.";
-		error->context = NULL; /* it has to fit into the slot */
+		error->context = NULL; /* the error has to fit into the slot */
 		packed = shard_ring_body_pack_error(error, &packed_len);
 		slot->failed = true;
 		(void) shard_ring_body_write(&slot->reply, packed, Min(packed_len, SHARD_RING_INLINE),

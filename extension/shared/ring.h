@@ -21,8 +21,8 @@ typedef enum ShardRequestKind
 	SHARD_REQUEST_ENTITIES, /* rows of shard_region_state, see shard_report_append() */
 	SHARD_REQUEST_STATS,	/* rows of shard_region_stats */
 	SHARD_REQUEST_PEERS,	/* rows of shard_peers, see shard_transport_report() */
-	SHARD_REQUEST_ACCEPT,	/* shard_link_accept(): a node in, see link_accept.c */
-	/* to the control worker, see control.h */
+	SHARD_REQUEST_ACCEPT,	/* shard_link_accept(): takes a node in (link_accept.c) */
+	/* to the control worker (control.h) */
 	SHARD_REQUEST_CONTROL,
 	SHARD_REQUEST_COMMAND,
 	SHARD_REQUEST_MEMBERS
@@ -32,7 +32,7 @@ typedef enum ShardRequestKind
 typedef struct ShardRequest
 {
 	int slot;
-	uint32 generation; /* of the slot: an answer to another one is dropped */
+	uint32 generation; /* of the slot: an answer to another generation is dropped */
 	ShardRequestKind kind;
 	int64 after;	  /* to be executed when the scan has passed this seq */
 	bool tagged;	  /* of a peer: its shard must be active here in this epoch, ... */
@@ -43,12 +43,12 @@ typedef struct ShardRequest
 	int entity_len;
 	char entity[SHARD_MAX_ENTITY_ID + 1];
 	const char *type_name; /* of an ask, for the asker's errors; not known to the worker */
-	int64 patience_us;	   /* the asker waits so much longer for one that has begun */
+	int64 patience_us;	   /* the asker waits this much longer for an ask that has begun */
 	char *payload;		   /* palloc'd; NULL if none */
 	int payload_len;
 } ShardRequest;
 
-/* Its part of shared memory. */
+/* The ring's part of shared memory. */
 extern const ShardShmemPart shard_ring_slot_part;
 
 /*
@@ -63,33 +63,32 @@ extern void shard_ring_attach(ShardDatabase *db, int worker);
 extern bool shard_ring_alive(const ShardRequest *request);
 
 /*
- * Worker: what an ask waits for, a sentence for the error of one that waits in vain. It is cut at
- * SHARD_RING_WHY bytes, and names no addresses.
+ * Worker: what an ask waits for, as a sentence for the error of an ask whose time runs out. It is cut at SHARD_RING_WHY
+ * bytes, and names no addresses.
  */
 #define SHARD_RING_WHY 400
 extern void shard_ring_note(const ShardRequest *request, const char *why);
 
 /*
- * The same with its cause, which may name addresses: shown to askers alone who may read all statistics, after the
- * sentence. "": none. It is cut at SHARD_RING_CAUSE bytes.
+ * The same with its cause, which may name addresses: it follows the sentence, for those askers alone that may read all
+ * statistics. "": none. It is cut at SHARD_RING_CAUSE bytes.
  */
 #define SHARD_RING_CAUSE 256
 extern void shard_ring_note_cause(const ShardRequest *request, const char *why, const char *cause);
 
 /*
- * Worker, before it executes a request: the same, and the asker cannot withdraw
- * it any more. May be called again, after an abort.
+ * Worker, before it executes a request: whether the asker still waits; if so, the asker cannot withdraw the request any
+ * more. May be called again, after an abort.
  */
 extern bool shard_ring_begin(const ShardRequest *request);
 
-/* Worker: it was certainly not executed, so the asker may withdraw it again. */
+/* Worker: the request was certainly not executed, so the asker may withdraw it again. */
 extern void shard_ring_unbegin(const ShardRequest *request);
 
 /*
- * Worker, after commit: answers. lsn: the asker flushes WAL up to it, and waits for
- * the gate there, before it believes the answer; InvalidXLogRecPtr if that tells of no commit. data NULL: SQL
- * NULL. An answer nobody waits for any more is dropped. No error is raised but
- * for lack of memory.
+ * Worker, after commit: answers. lsn: the asker flushes WAL up to it, and waits for the gate there, before it believes
+ * the answer; InvalidXLogRecPtr if the answer depends on no commit. data NULL: SQL NULL. An answer whose asker has
+ * stopped waiting is dropped. The one possible error is lack of memory.
  */
 extern void
 shard_ring_reply(const ShardRequest *request, const char *data, int len, XLogRecPtr lsn);
@@ -100,12 +99,10 @@ shard_ring_reply_error(const ShardRequest *request, const ErrorData *error, XLog
 extern void shard_ring_reply_not_here(const ShardRequest *request);
 
 /*
- * Backend: submits a request to a worker and waits for the answer, which is
- * palloc'd (NULL: SQL NULL). Raises the worker's error with its SQLSTATE,
- * message, detail, hint and context; a time-out, a cancel or the worker's death
- * after it took the request is reported as "outcome unknown". *len is
- * SHARD_RING_NOT_HERE, beside NULL, if a tagged ask was refused: it was
- * certainly not executed.
+ * Backend: submits a request to a worker and waits for the answer, which is palloc'd (NULL: SQL NULL). Raises the
+ * worker's error with its SQLSTATE, message, detail, hint and context; a time-out, a cancel or the worker's death after
+ * it took the request is reported as "outcome unknown". If a tagged ask was refused, and so certainly not executed,
+ * returns NULL with *len = SHARD_RING_NOT_HERE.
  */
 #define SHARD_RING_NOT_HERE (-2)
 extern char *shard_ring_call(ShardDatabase *db, int worker, const ShardRequest *request,

@@ -15,7 +15,7 @@
 #include "base/compat.h"
 
 /*
- * Makes the body SQL NULL. Nothing of what it held is freed.
+ * Makes the body SQL NULL. Frees nothing of its former content.
  */
 void
 shard_ring_body_clear(ShardRingBody *body)
@@ -25,8 +25,8 @@ shard_ring_body_clear(ShardRingBody *body)
 }
 
 /*
- * Writes bytes into the slot, or into a segment made for them. The handle is
- * set last: whoever finds one in the body of a process that died may unpin it.
+ * Writes bytes into the slot, or into a segment made for them. The handle is set last: a process that finds a handle in
+ * the body of a process that died may unpin it.
  */
 dsm_segment *
 shard_ring_body_write(ShardRingBody *body, const char *data, int len, bool pin)

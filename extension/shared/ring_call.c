@@ -41,7 +41,7 @@
 
 #include "base/compat.h"
 
-/* The worker's fate is looked at, at least, each so many microseconds. */
+/* The asker looks whether the worker is alive at least once in this time, in microseconds. */
 #define LIVENESS_INTERVAL (1000 * 1000)
 
 /* A handler that has less patience with locks than twice this may end before it is looked at. */
@@ -57,7 +57,7 @@ typedef enum Outcome
 	OUTCOME_TIMED_OUT, /* timed out, taken */
 	OUTCOME_GATE,	   /* timed out, handled */
 	OUTCOME_LOST,	   /* the worker ended */
-	OUTCOME_DEADLOCK,  /* it waits for a lock of ours; withdrawn */
+	OUTCOME_DEADLOCK,  /* the worker waits for a lock of the asker; withdrawn */
 	OUTCOME_SELF_LOCK  /* the same, taken */
 } Outcome;
 
@@ -70,11 +70,11 @@ typedef struct Call
 	const ShardRequest *request;
 	int64 timeout;		  /* microseconds */
 	int64 deadline;		  /* on shard_clock_now() */
-	int64 look_at;		  /* when to look whether it waits for a lock of ours, once it has begun */
-	int64 deadlock_check; /* the same, though it has not */
-	int64 self_lock; /* when it was first seen to, having begun; 0: at the last look it did not */
-	bool was_ours;	 /* the last lock that it was seen to wait for */
-	int pid;		 /* of the worker when last seen, 0: none */
+	int64 look_at;		  /* once the request has begun: when to look for a lock of the asker */
+	int64 deadlock_check; /* the same, even if it has not begun */
+	int64 self_lock;	  /* first seen to wait for one, having begun; 0: not at the last look */
+	bool was_ours;		  /* the last lock that it was seen to wait for */
+	int pid;			  /* of the worker when last seen, 0: none */
 } Call;
 
 /*
@@ -120,7 +120,7 @@ waits_for_us(Call *call)
 
 	if (call->pid == 0)
 		return false;
-	/* It leaves some bytes for each process that the server may have. */
+	/* pg_blocking_pids() leaves some bytes for each process that the server may have. */
 	context = AllocSetContextCreate(CurrentMemoryContext, "shard asks for blockers",
 									ALLOCSET_SMALL_SIZES);
 	old = MemoryContextSwitchTo(context);
@@ -129,7 +129,7 @@ waits_for_us(Call *call)
 	n = ArrayGetNItems(ARR_NDIM(blockers), ARR_DIMS(blockers));
 	for (int i = 0; i < n; i++)
 		waits |= pids[i] == MyProcPid;
-	/* who waits no more may have given that lock up, and not yet have said so */
+	/* a worker that has stopped waiting may have given that lock up, and not yet have said so */
 	if (n > 0)
 		call->was_ours = waits;
 	MemoryContextSwitchTo(old);
@@ -148,8 +148,8 @@ look_interval(void)
 }
 
 /*
- * Whether the request is to be given up, since the worker waits for a lock of ours. What a handler's own patience
- * ends before ours is left to it: then the outcome is known.
+ * Whether the request is to be given up, since the worker waits for a lock of the asker. A wait that the handler's own
+ * time limit ends before the asker's is left to the handler: then the outcome is known.
  */
 static bool
 is_deadlocked(Call *call)
@@ -266,7 +266,7 @@ target_name(const Call *call)
 }
 
 /*
- * Why a request waited in vain.
+ * Why the time of a request ran out before it was answered.
  */
 static const char *
 reason(const Call *call, const char *limit)
@@ -303,7 +303,7 @@ report_command(Outcome outcome, const char *limit)
 }
 
 /*
- * Raises the error of a request whose worker waits for a lock of ours.
+ * Raises the error of a request whose worker waits for a lock of the asker.
  */
 static void
 report_deadlock(const Call *call, bool taken)
@@ -324,8 +324,8 @@ report_deadlock(const Call *call, bool taken)
 }
 
 /*
- * Raises the error that a request was answered with. A handler that gave up a lock of ours cannot know whose
- * it was.
+ * Raises the error that a request was answered with. A handler that gave up waiting for a lock of the asker cannot know
+ * that it was the asker's.
  */
 static void
 report_failure(const Call *call, const char *data, int length)
@@ -346,7 +346,7 @@ report_failure(const Call *call, const char *data, int length)
 }
 
 /*
- * What is known of an ask whose outcome is not.
+ * What is known about an ask whose outcome is unknown.
  */
 static const char *
 what_became(const Call *call, Outcome outcome, const char *limit)
@@ -369,7 +369,7 @@ what_became(const Call *call, Outcome outcome, const char *limit)
 }
 
 /*
- * Where to look: the asker may be at another node, which knows nothing of what is the matter here.
+ * Where to look: the asker may be at another node, which does not know this node's troubles.
  */
 static const char *
 where(const Call *call)
@@ -459,7 +459,7 @@ submit_and_wait(Call *call, Outcome *outcome)
 }
 
 /*
- * Waits for the gate with what is left of the time, which may be over: the answer came with its patience.
+ * Waits for the gate for the rest of the time, which may be over: an ask that has begun is waited for longer.
  */
 static void
 pass_gate(const Call *call, XLogRecPtr lsn)

@@ -12,9 +12,9 @@
 /*
  * ---- ring_body.c: What a request or a reply carries: bytes, in its slot or in a DSM segment.
  *
- * A body has one writer and one reader at a time; ring.c's states say who. The
- * writer makes the segment of a large one. That of a request lives as long as
- * the asker's mapping, that of a reply is pinned until shard_ring_body_drop().
+ * A body has one writer and one reader at a time; the states of the slot say which processes those are. The writer
+ * makes the segment of a large body. That of a request lives as long as the asker's mapping, that of a reply is pinned
+ * until shard_ring_body_drop().
  */
 
 /* Longer bodies go through a DSM segment. */
@@ -46,23 +46,25 @@ extern bool shard_ring_body_read(const ShardRingBody *body, char **data, int *le
 /* Lets go of a segment that was pinned; no error. */
 extern void shard_ring_body_drop(ShardRingBody *body);
 
-/* An error as bytes, with all that clients are shown of one, and raised again on the other side. */
+/*
+ * An error as bytes, palloc'd, with all that clients are shown of an error; and the error raised again on the other
+ * side.
+ */
 extern char *shard_ring_body_pack_error(const ErrorData *error, int *len);
 extern void shard_ring_body_throw(const char *data, int len);
 
 /*
- * The error that bytes from anywhere stand for; its texts are copies. False: they stand for none, or are
- * not in the database's encoding.
+ * The error that bytes of any origin stand for; its texts are copies. False: the bytes stand for no error, or are not
+ * in the database's encoding.
  */
 extern bool shard_ring_body_unpack_error(const char *data, int len, ErrorData *error);
 
 /*
- * ---- ring_slot.c: Slots of the ring: states, queues and who may touch what. 
+ * ---- ring_slot.c: Slots of the ring: states, queues, and which process may touch what.
  *
- * One slot per backend, numbered like its PGPROC; that backend is its owner. A
- * slot that is not FREE belongs to a worker slot, whose mutex guards its state
- * and links. Bodies are written and read outside of the mutex, by the one whom
- * the state names.
+ * One slot per backend, numbered like its PGPROC; that backend is its owner. A slot that is not FREE belongs to a
+ * worker slot, whose mutex guards its state and links. Bodies are written and read outside of the mutex, by the process
+ * that the state names.
  */
 
 typedef enum ShardRingState
@@ -84,9 +86,9 @@ typedef struct ShardRingSlot
 	ShardRingState state;
 	uint32 generation;		  /* rises when the owner is done with a request */
 	uint32 worker_generation; /* of the worker that took it */
-	bool begun;				  /* it has been executed, or is being; before, it can be withdrawn */
-	int next;				  /* circular queue of slots: towards newer ones, */
-	int previous;			  /* and towards older ones */
+	bool begun;	  /* it was executed, or is being executed; before, it can be withdrawn */
+	int next;	  /* circular queue of slots: towards newer ones, */
+	int previous; /* and towards older ones */
 
 	/* written by the owner in FREE */
 	int target; /* number of a worker slot, over all databases; -1: none yet */
@@ -100,20 +102,22 @@ typedef struct ShardRingSlot
 	int entity_len;
 	char entity[SHARD_MAX_ENTITY_ID + 1];
 
-	/* written by the worker in TAKEN, under the mutex: shard_ring_note(); read by the owner when it has left */
+	/*
+	 * written by the worker in TAKEN, under the mutex: shard_ring_note(); read by the owner once it has left the slot
+	 */
 	char why[SHARD_RING_WHY];
-	char cause[SHARD_RING_CAUSE]; /* of that; for who may see addresses */
+	char cause[SHARD_RING_CAUSE]; /* of that failure; for roles that may see addresses */
 
 	/* written by the worker in REPLYING */
 	bool failed;   /* reply is an error (ring_body.h) */
-	bool not_here; /* no reply: the ask's shard is not active here; certainly not executed */
+	bool not_here; /* no reply: the ask's shard is not active here; the ask was not executed */
 	XLogRecPtr lsn;
 
 	ShardRingBody request;
 	ShardRingBody reply;
 } ShardRingSlot;
 
-/* The slot of a number, and that of this backend. */
+/* The slot of a number; that of this backend; and the number of a slot. */
 extern ShardRingSlot *shard_ring_slot_get(int number);
 extern ShardRingSlot *shard_ring_slot_mine(void);
 extern int shard_ring_slot_number(const ShardRingSlot *slot);
@@ -145,14 +149,14 @@ extern bool shard_ring_slot_taken(ShardRingSlot *slot);
 /* Worker: whether the request of this generation is still TAKEN. */
 extern bool shard_ring_slot_waits(ShardRingSlot *slot, uint32 generation);
 
-/* Worker: what it waits for, if it is still TAKEN. */
+/* Worker: stores what the request waits for, if it is still TAKEN. */
 extern void
 shard_ring_slot_note(ShardRingSlot *slot, uint32 generation, const char *why, const char *cause);
 
-/* Worker: whether it is TAKEN, and it is begun: no way back. */
+/* Worker: marks the request as begun, if it is still TAKEN; returns whether it is. */
 extern bool shard_ring_slot_begin(ShardRingSlot *slot, uint32 generation);
 
-/* Worker: and back, if it is still TAKEN. */
+/* Worker: takes that mark back, if the request is still TAKEN. */
 extern void shard_ring_slot_unbegin(ShardRingSlot *slot, uint32 generation);
 
 /* Worker: TAKEN -> REPLYING; false if the owner of this generation gave up. */
@@ -161,5 +165,5 @@ extern bool shard_ring_slot_claim(ShardRingSlot *slot, uint32 generation);
 /* Worker: REPLYING -> DONE, and the owner is woken; if it gave up, the reply is freed. */
 extern void shard_ring_slot_done(ShardRingSlot *slot);
 
-/* Worker, at its end: what it has taken is LOST, what it has not is in the queue again. */
+/* Worker, at its end: requests that it has begun become LOST, the others are in the queue again. */
 extern void shard_ring_slot_release(ShardDatabase *db, int worker);

@@ -1,6 +1,6 @@
 /*
  * shared/ring_slot.c
- *		Slots of the ring: states, queues and who may touch what.
+ *		Slots of the ring: states, queues, and which process may touch what.
  *
  * All steps between states are made here, by step(), under the mutex. A
  * worker's queue is a circular list in both directions; ShardWorkerSlot
@@ -382,8 +382,8 @@ shard_ring_slot_unbegin(ShardRingSlot *slot, uint32 generation)
 }
 
 /*
- * A slot of this generation was taken by us and by nobody else, so our mutex
- * is the right one; and if the generation has risen, any answer is "no".
+ * A slot of this generation was taken by this worker alone, so this worker's mutex is the right one; and if the
+ * generation has risen, any answer is "no".
  */
 bool
 shard_ring_slot_claim(ShardRingSlot *slot, uint32 generation)
@@ -448,7 +448,7 @@ shard_ring_slot_release(ShardDatabase *db, int worker)
 		ShardRingSlot *slot = &slots[i];
 		bool released = true;
 
-		/* a slot comes to us, or leaves us in these states, under our mutex only */
+		/* a slot comes to this worker, or leaves it in these states, only under this worker's mutex */
 		if (slot->target != target)
 			continue;
 		SpinLockAcquire(&owner->mutex);

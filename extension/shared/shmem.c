@@ -2,10 +2,9 @@
  * shared/shmem.c
  *		Shared memory: one slot per database, its workers, lanes and log.
  *
- * All of it is one fixed block, made at server start. Slots of databases are
- * taken by the launcher and by CREATE EXTENSION, and given back by the launcher
- * alone, when the database is gone or has no extension (launcher.c says why
- * nobody can then be using it). A server crash empties everything.
+ * All of it is one fixed block, made at server start. Slots of databases are taken by the launcher and by CREATE
+ * EXTENSION, and given back by the launcher alone, when the database is gone or has no extension (launcher.c says why
+ * no process can then be using it). A server crash empties everything.
  */
 #include "postgres.h"
 
@@ -26,7 +25,7 @@ bool shard_preloaded = false;
 static shmem_request_hook_type previous_request_hook = NULL;
 static shmem_startup_hook_type previous_startup_hook = NULL;
 
-/* Of other files; ends with NULL. */
+/* The parts of other files; ends with NULL. */
 static const ShardShmemPart *const *parts = NULL;
 
 /* This backend's database, valid while its dboid is MyDatabaseId. */
@@ -133,8 +132,8 @@ init_control(ShardShared *control)
 }
 
 /*
- * Puts a slot into the state of a database nobody has heard of. Its locks, owners and
- * the generations of its workers outlive that: somebody may remember them.
+ * Puts a slot into the state of a database that is not known yet. Its locks, owners and the generations of its workers
+ * outlive that: other processes may remember them.
  */
 static void
 init_database(ShardDatabase *db)

@@ -2,8 +2,8 @@
  * shared/shmem.h
  *		Shared memory: one slot per database, its workers, lanes and log.
  *
- * Who may write what, and under which lock, stands beside each field. Nothing
- * here is durable: after a crash it is rebuilt from tables (log.c, cursor.c).
+ * Beside each field stands which process may write it, and under which lock. Nothing here is durable: after a crash it
+ * is rebuilt from tables (log.c, cursor.c).
  */
 #pragma once
 
@@ -21,8 +21,8 @@
 #include "shard.h"
 
 /*
- * Which of a database's workers run; the launcher is the only writer. From any
- * state a database that is gone goes to UNUSED, a barred one to BARRED.
+ * Which of a database's workers run; the launcher is the only writer. In addition, any state goes to UNUSED when the
+ * database is gone, and to BARRED when it is barred.
  */
 typedef enum ShardDatabaseState
 {
@@ -30,35 +30,35 @@ typedef enum ShardDatabaseState
 	SHARD_DATABASE_PROBE,  /* worker 0 finds out whether the extension is here; -> ACTIVE, ABSENT */
 	SHARD_DATABASE_ACTIVE, /* all workers wanted; -> PROBE, ABSENT */
 	SHARD_DATABASE_ABSENT, /* no extension; -> PROBE, UNUSED */
-	SHARD_DATABASE_BARRED  /* somebody drops, renames or copies it; -> PROBE */
+	SHARD_DATABASE_BARRED  /* a backend drops, renames or copies it; -> PROBE */
 } ShardDatabaseState;
 
 /* What the workers of a database found; set by them, reset by the launcher. */
 typedef enum ShardProbeOutcome
 {
-	SHARD_PROBE_NONE,	 /* nobody has looked yet; -> PRESENT, ABSENT */
+	SHARD_PROBE_NONE,	 /* no worker has looked yet; -> PRESENT, ABSENT */
 	SHARD_PROBE_PRESENT, /* -> ABSENT */
 	SHARD_PROBE_ABSENT	 /* final until the launcher resets it */
 } ShardProbeOutcome;
 
 /*
- * How the turns of a region worker go (shmem_turns.c): for shard_health, which cannot ask a worker that does
- * not come to answer.
+ * How the turns of a region worker go (shmem_turns.c). For shard_health, which must not depend on an answer of that
+ * worker.
  */
 #define SHARD_TURN_ERROR 256
 
 typedef struct ShardWorkerTurns
 {
-	TimestampTz moved_at; /* a turn passed something or left nothing to do, or none was to be run */
-	TimestampTz looked_at; /* start of the last one that did all that was due but in the log */
+	TimestampTz moved_at;  /* a turn passed a row or left nothing to do, or no turn was to be run */
+	TimestampTz looked_at; /* start of the last turn that did all that was due outside of the log */
 	int failures;		   /* in a row */
 	TimestampTz failing_since;
-	int32 type_id; /* at which entity the last one failed; 0: at none */
+	int32 type_id; /* of the entity at which the last turn failed; 0: at none */
 	char entity[SHARD_MAX_ENTITY_ID + 1];
 	char error[SHARD_TURN_ERROR];
 } ShardWorkerTurns;
 
-/* A call of a handler that runs for long; entity and type are valid while since stays what it is. */
+/* A call of a handler that runs for long; entity and type are valid while since does not change. */
 typedef struct ShardLongCall
 {
 	pg_atomic_uint64 since; /* TimestampTz; 0: none */
@@ -68,8 +68,8 @@ typedef struct ShardLongCall
 } ShardLongCall;
 
 /*
- * One background worker. generation rises at each attach, so whoever
- * remembers (slot, generation) notices a restart.
+ * One background worker. generation rises at each attach, so a process that remembers (slot, generation) notices a
+ * restart.
  */
 #define SHARD_AWAY_COUNTERS 64
 
@@ -79,19 +79,19 @@ typedef struct ShardWorkerSlot
 	bool in_use;
 	uint32 generation;
 	pid_t pid;
-	Latch *latch;		/* NULL: nobody to wake */
+	Latch *latch;		/* NULL: no process to wake */
 	ShardLanes lanes;	/* mask of the lanes held */
-	bool keeper;		/* it runs nobody's types (division.h) */
+	bool keeper;		/* it runs no types (division.h) */
 	int ask_head;		/* newest ask slot handed to this worker, -1: none (ring.c) */
 	bool stop_wanted;	/* launcher: leave after this turn */
 	bool no_room;		/* launcher: the server has no slot for one more background worker */
 	uint32 start_token; /* launcher: only the worker started with it may attach */
-	bool begins_anew;	/* it left so that another one comes at once */
-	char why[192];		/* it was terminated; "": nobody has said (worker_log.c) */
+	bool begins_anew;	/* it ended so that its successor starts at once */
+	char why[192];		/* it was terminated; "": no reason was given (worker_log.c) */
 	ShardWorkerTurns turns_now; /* written by the worker alone */
 
 	/* the launcher's alone */
-	int failures;			/* ends in a row that nobody asked for */
+	int failures;			/* ends in a row that were not asked for */
 	TimestampTz next_start; /* not before */
 
 	/* set by anyone, cleared by the worker before it looks for work */
@@ -107,12 +107,12 @@ typedef struct ShardWorkerSlot
 	/* a worker here had to be ended in a batch handler: the next one begins carefully */
 	pg_atomic_uint32 batch_stuck;
 
-	/* a handler of this type had to be ended with its worker, so often in a row; the worker's alone */
+	/* a handler of this type had to be ended with its worker, stuck_times in a row; the worker's alone */
 	int32 stuck_type;
 	int stuck_times;
 	TimestampTz stuck_at; /* the last time */
 
-	/* TimestampTz: when a turn began, 0: in none; and when it was seen at another call last, or began */
+	/* TimestampTz: when the turn began, 0: in none; and when it was last seen to begin another call, or began */
 	pg_atomic_uint64 turn_since;
 	pg_atomic_uint64 turn_at;
 
@@ -123,7 +123,7 @@ typedef struct ShardWorkerSlot
 	pg_atomic_uint64 messages;
 	pg_atomic_uint64 turns;
 	pg_atomic_uint64 errors;
-	pg_atomic_uint64 recounts; /* of what it had counted wrongly */
+	pg_atomic_uint64 recounts; /* recounts that found a wrong count */
 	pg_atomic_uint64 cache_entities;
 	pg_atomic_uint64 cache_bytes;
 	pg_atomic_uint64 commit_lsn;   /* of the last turn that wrote */
@@ -186,7 +186,7 @@ typedef struct ShardLinkTrouble
 /* Lines of the log that peers can have written (told.c). */
 #define SHARD_TOLD 64
 
-/* What a process may own beside lanes: the part of the control worker, and for a moment rotation (D9). */
+/* What a process may own beside lanes: the role of the control worker, and for a moment the rotation (D9). */
 #define SHARD_OWNER_COORDINATOR SHARD_LANES
 #define SHARD_OWNER_ROTATION (SHARD_LANES + 1)
 #define SHARD_OWNERS (SHARD_LANES + 2)
@@ -198,15 +198,18 @@ typedef struct ShardDatabase
 	ShardDatabaseState state;
 	bool paused; /* identity is not clear: see shard.node */
 
-	/* Whose the lanes are, for who starts; a worker may be on its way still. Under the lock, too. */
+	/*
+	 * Which worker has which lanes, read by workers that start; a worker may still be on its way to these. Under the
+	 * lock, too.
+	 */
 	ShardDivision division;
 	TimestampTz group_missed_at[SHARD_GROUPS]; /* the launcher's alone */
 
 	ShardProbeOutcome probe_outcome;
-	bool probe_wanted; /* CREATE EXTENSION committed: stop all workers, probe anew */
+	bool probe_wanted; /* CREATE EXTENSION committed: stop all workers, probe again */
 	int installing;	   /* open transactions that run CREATE EXTENSION */
 
-	/* copies of what the division says, for others */
+	/* copies of parts of the division, for readers without the lock */
 	pg_atomic_uint64 workers;	  /* mask: those that are to run */
 	pg_atomic_uint32 division_no; /* rises with each new one */
 
@@ -216,7 +219,7 @@ typedef struct ShardDatabase
 	/* workers whose link to a node is down, by the node's number (buffer.c) */
 	pg_atomic_uint32 away[SHARD_AWAY_COUNTERS];
 
-	/* counters of types get scarce: a worker is to give back those that nobody needs (shmem_counter.c) */
+	/* counters of types get scarce: a worker is to give back those of types that are gone (shmem_counter.c) */
 	pg_atomic_uint32 counters_wanted;
 
 	slock_t trouble_mutex; /* guards the next two */
@@ -228,7 +231,7 @@ typedef struct ShardDatabase
 	ShardWorkerSlot worker[SHARD_WORKER_SLOTS]; /* region workers, then the control worker */
 	ShardLane lane[SHARD_LANES];
 
-	/* process that owns a lane, or one of the things behind them (W2); 0: nobody */
+	/* process that owns a lane, or one of the things behind them (W2); 0: none */
 	pg_atomic_uint32 owner[SHARD_OWNERS];
 } ShardDatabase;
 
@@ -248,26 +251,28 @@ typedef struct ShardTypeCounter
 #define SHARD_DATABASE_COUNTERS (SHARD_TYPE_COUNTERS / 8 * 7)
 
 /*
- * Our workers stay out of a database until a transaction ends (bar.c). Entries
- * are made and removed by the backend that wants it, ready is set by the
- * launcher, which removes entries of transactions that ended, too.
+ * Our workers stay out of a database until a transaction ends (bar.c). The backend of that transaction makes and
+ * removes the entry; the launcher sets ready, and removes entries of transactions that ended, too.
  */
 typedef struct ShardBar
 {
 	Oid dboid;				   /* InvalidOid: entry is free */
-	VirtualTransactionId vxid; /* of the transaction that wants it */
+	VirtualTransactionId vxid; /* of the transaction that raised the bar */
 	bool ready;				   /* the workers are gone */
 } ShardBar;
 
 #define SHARD_MAX_BARS 64
 
-/* What waits at the gate to the standbys, for shard_health (gate.c): of the whole server, as they are. */
+/*
+ * What waits at the gate to the standbys, for shard_health (gate.c). One for the whole server, as the standbys are,
+ * too.
+ */
 typedef struct ShardGateWatch
 {
 	slock_t mutex; /* guards the rest */
 	uint64
-		lsn; /* a commit that was asked for in vain; past the gate, if the standbys have it by now */
-	TimestampTz waits_since; /* when it was, first */
+		lsn; /* a commit that an asker gave up waiting for; past the gate, if the standbys have it by now */
+	TimestampTz waits_since; /* since when it has been waited for */
 	TimestampTz alone_since; /* there are fewer synchronous standbys than it takes; 0: enough */
 } ShardGateWatch;
 
@@ -293,16 +298,16 @@ typedef struct ShardShared
 
 extern PGDLLIMPORT ShardShared *shard_shared;
 
-/* Whether the library was loaded at server start; without, there is no shared memory. */
+/* Whether the library was loaded at server start; if not, there is no shared memory. */
 extern PGDLLIMPORT bool shard_preloaded;
 
-/* What another file keeps in shared memory; all but the first two functions are optional. */
+/* What another file keeps in shared memory; the first two functions are required, the others optional. */
 typedef struct ShardShmemPart
 {
 	Size (*size)(void);
-	void (*startup)(void);						/* makes or finds it; with AddinShmemInitLock */
-	void (*request)(void);						/* locks, beside memory */
-	void (*forget)(ShardDatabase *db);			/* a slot is for another database now */
+	void (*startup)(void);			   /* makes or finds the memory; with AddinShmemInitLock */
+	void (*request)(void);			   /* locks, beside memory */
+	void (*forget)(ShardDatabase *db); /* a slot is for another database now */
 	void (*free)(ShardDatabase *db, Oid dboid); /* a slot is given back; before it is forgotten */
 } ShardShmemPart;
 
@@ -327,13 +332,13 @@ extern ShardDatabase *shard_shmem_find_database(Oid dboid);
 /* A new slot for a database; NULL if all are taken. The caller holds the control lock exclusively. */
 extern ShardDatabase *shard_shmem_make_database(Oid dboid);
 
-/* Gives a slot and the database's counters back. No worker may run, no sender either. */
+/* Gives a slot and the database's counters back. The caller knows that no worker and no sender runs. */
 extern void shard_shmem_free_database(ShardDatabase *db);
 
 /* Forgets what former workers published of their lanes; nothing is truncated then. */
 extern void shard_shmem_forget_lanes(ShardDatabase *db);
 
-/* Says, as an error or a warning, that all slots are taken. */
+/* Reports at this level, ERROR or WARNING, that all slots are taken. */
 extern void shard_shmem_too_many_databases(int level);
 
 /* Number of a slot. */
@@ -347,7 +352,7 @@ shard_shmem_database_index(const ShardDatabase *db)
  * Counters of types (shmem_counter.c).
  */
 
-/* Whether a counter that was kept still is that of the type. */
+/* Whether a counter, to which a pointer was kept, still is that of the type. */
 static inline bool
 shard_shmem_is_counter(const ShardTypeCounter *counter, Oid dboid, int32 type_id)
 {
@@ -355,29 +360,30 @@ shard_shmem_is_counter(const ShardTypeCounter *counter, Oid dboid, int32 type_id
 }
 
 /*
- * The counter of a type, made on first use. Never NULL; error when all are
- * taken, or as many as a database may have. Takes the control lock: callers keep the pointer, and look whether it
- * still is the type's before each use.
+ * The counter of a type, made on first use. Never NULL; error when all are taken, or as many as a database may have.
+ * Takes the control lock: callers keep the pointer, and check with shard_shmem_is_counter() before each use.
  */
 extern ShardTypeCounter *shard_shmem_type_counter(Oid dboid, int32 type_id);
 
-/* What a type's counter says, which is kept in *counter; 0 if it has none. Makes none. No error. */
+/* The value of a type's counter, whose pointer is kept in *counter; 0 if the type has none. Makes none. No error. */
 extern int64 shard_shmem_held(ShardTypeCounter **counter, Oid dboid, int32 type_id);
 
 /*
- * Adds to a type's counter, which is kept in *counter. Nothing is counted when all are taken, and nothing is
- * taken off one that is gone. No error.
+ * Adds to a type's counter, whose pointer is kept in *counter. Counts nothing when all counters are taken, and takes
+ * nothing off a counter that is gone. No error.
  */
 extern void
 shard_shmem_count_held(ShardTypeCounter **counter, Oid dboid, int32 type_id, int64 change);
 
-/* Counters of a database, at most SHARD_TYPE_COUNTERS, with what they say; returns how many. */
+/* The counters of a database, at most SHARD_TYPE_COUNTERS, with their values; returns how many. */
 extern int shard_shmem_list_counters(Oid dboid, ShardTypeCounter **counters, int64 *held);
 
-/* Worker: whether to look for counters that nobody needs; asked once for each time that somebody wanted it. */
+/*
+ * Worker: whether to look for counters that are not needed any more. True once for each time that a process wanted it.
+ */
 extern bool shard_shmem_counters_wanted(void);
 
-/* Gives the counter of a type back that is gone, unless it says something else meanwhile. */
+/* Gives back the counter of a type that is gone, unless its value differs from held by now. */
 extern void
 shard_shmem_free_counter(ShardTypeCounter *counter, Oid dboid, int32 type_id, int64 held);
 
@@ -411,7 +417,7 @@ shard_shmem_workers(ShardDatabase *db)
 	return pg_atomic_read_u64(&db->workers);
 }
 
-/* Goes through them, in their order. */
+/* Goes through the region workers that are to run, in order of their numbers. */
 #define shard_each_worker(worker, db) \
 	for (int worker = shard_lane_next(shard_shmem_workers(db), 0); worker < SHARD_MAX_WORKERS; \
 		 worker = shard_lane_next(shard_shmem_workers(db), worker + 1))
@@ -424,7 +430,7 @@ shard_shmem_division(ShardDatabase *db)
 }
 
 /*
- * Divides the lanes anew, for these groups and the settings as they are; nothing happens if all is as it was. The caller
+ * Divides the lanes again, for these groups and the present settings; an unchanged division stays as it is. The caller
  * holds the control lock exclusively.
  */
 extern void shard_shmem_divide(ShardDatabase *db, uint8 groups);
@@ -446,8 +452,8 @@ extern void shard_shmem_wake_region(ShardDatabase *db);
 extern ShardLanes shard_shmem_worker_lanes(const ShardDatabase *db, int worker);
 
 /*
- * Wakes the worker of this number; harmless if it does not run. Cheap if
- * somebody did so already and the worker has not looked since.
+ * Wakes the worker of this number; harmless if it does not run. Cheap if the worker was woken already and has not
+ * looked since.
  */
 extern void shard_shmem_wake_worker(ShardDatabase *db, int worker);
 
@@ -461,12 +467,12 @@ extern void shard_shmem_wake_launcher(void);
 extern void shard_shmem_attach_worker(ShardDatabase *db, int worker, ShardLanes lanes);
 
 /*
- * Makes this process, which is attached, the owner of a lane, or of one of SHARD_OWNER_..., until it gives it back or
- * exits; false if another process is. It is no lock of the server's, which SQL could release.
+ * Makes this process, which is attached, the owner of a lane, or of one of SHARD_OWNER_..., until it gives that back or
+ * exits. False: another process is the owner. Not a lock of the server, since SQL could release such a lock.
  */
 extern bool shard_shmem_own(ShardDatabase *db, int lane);
 
-/* Gives back what this process owns. */
+/* Gives back a lane, or one of SHARD_OWNER_..., that this process owns. */
 extern void shard_shmem_disown(ShardDatabase *db, int lane);
 
 /* The slot that this process is attached to, or NULL. */
@@ -482,33 +488,34 @@ shard_shmem_worker_runs(ShardDatabase *db, int worker)
 }
 
 /*
- * How turns go (shmem_turns.c). The worker: one was committed; moved: it passed something or left nothing to
- * do; looked_at: its start, if it did all that was due in stashes and could go on of parked messages, else 0.
+ * How turns go (shmem_turns.c). The worker: a turn was committed. moved: the turn passed something or left nothing to
+ * do; looked_at: its start, if it did all that was due in stashes and all parked messages that could go on, else 0.
  */
 extern void shard_shmem_turn_done(ShardWorkerSlot *slot, bool moved, TimestampTz looked_at);
 
 /*
- * The worker: one begins; it has ended, also if there was none; in a signal handler: it is at another call of users' code
- * than at the last tick. So what is long since it is many calls is not taken for one that stands still.
+ * The worker: a turn begins; it has ended, also if there was none; in a signal handler: the turn is at another call of
+ * users' code than at the last tick. So a turn that is long because it makes many calls is not taken for one that
+ * stands still.
  */
 extern void shard_shmem_turn_began(ShardWorkerSlot *slot, TimestampTz at);
 extern void shard_shmem_turn_ended(ShardWorkerSlot *slot);
 extern void shard_shmem_turn_goes_on(ShardWorkerSlot *slot);
 
-/* Anybody: since when it is in a turn, 0: in none; *at: since when that has come no further. */
+/* Any process: since when the worker is in a turn, 0: in none; *at: since when that turn has come no further. */
 extern TimestampTz shard_shmem_turn(ShardWorkerSlot *slot, TimestampTz *at);
 
-/* The worker: one failed (type_id 0: at no entity). */
+/* The worker: a turn failed (type_id 0: at no entity). */
 extern void shard_shmem_turn_failed(ShardWorkerSlot *slot, int32 type_id, const char *entity,
 									const char *error);
 
-/* Anybody: what the worker told last. */
+/* Any process: what the worker told last. */
 extern void shard_shmem_turns(ShardWorkerSlot *slot, ShardWorkerTurns *turns);
 
-/* The worker, in a signal handler: a call has been running for long; it has ended. */
+/* The worker, in a signal handler: a call has been running for long. The worker: the call has ended. */
 extern void shard_shmem_call_is_long(ShardWorkerSlot *slot, TimestampTz since, int32 type_id,
 									 const char *entity, int entity_len);
 extern void shard_shmem_call_ended(ShardWorkerSlot *slot);
 
-/* Anybody: since when one runs, 0: none; entity is palloc'd. */
+/* Any process: since when a long call runs, 0: none; entity is palloc'd. */
 extern TimestampTz shard_shmem_long_call(ShardWorkerSlot *slot, int32 *type_id, char **entity);

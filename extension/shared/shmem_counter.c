@@ -2,11 +2,12 @@
  * shared/shmem_counter.c
  *		Counters of what cannot be handled now, one per entity type in use.
  *
- * A counter is made when somebody sends or counts, not for who only looks, and given back when its type is gone: by a
- * region worker that finds so (buffer.c), or with its database's slot. A type that a transaction made and sent to is
- * gone without a word when that is rolled back; so workers are asked to look, too, whenever so many more are in use,
- * and when there is none. Whoever keeps a pointer compares the key: readers without a lock, since what they read is a
- * hint; who changes a number does so under the control lock, so that it cannot become another type's meanwhile.
+ * A counter is made for a process that sends or counts, not for one that only looks, and given back when its type is
+ * gone: by a region worker that finds the type gone (buffer.c), or with its database's slot. A type that a transaction
+ * made and sent to is gone unannounced when the transaction is rolled back; so workers are asked to look, too, whenever
+ * a fixed number of counters more are in use, and when there is none left. A process that keeps a pointer compares the
+ * key: readers without a lock, since what they read is a hint; a process that changes a number compares under the
+ * control lock, so that it cannot become another type's meanwhile.
  */
 #include "postgres.h"
 
@@ -14,7 +15,7 @@
 
 #include "base/compat.h"
 
-/* Workers look whenever their database has so many more. */
+/* Workers look whenever their database has this many counters more. */
 #define LOOK_COUNTERS 64
 
 /*
@@ -45,7 +46,7 @@ shard_shmem_held(ShardTypeCounter **counter, Oid dboid, int32 type_id)
 	return *counter == NULL ? 0 : (int64) pg_atomic_read_u64(&(*counter)->held);
 }
 
-/* Has workers look for counters that nobody needs: of that database, or, as there is none left, of all. */
+/* Has workers look for counters that are not needed any more: of that database, or, as there is none left, of all. */
 static void
 want_free(Oid dboid, bool all)
 {
@@ -107,7 +108,10 @@ take_counter(Oid dboid, int32 type_id, int *count)
 	return counter;
 }
 
-/* The same with the lock, for change messages more. True in *full if it is the database that has too many. */
+/*
+ * The same under the control lock, made if there is none, and counted up by change messages. *full: true if the
+ * database has as many counters as it may.
+ */
 static ShardTypeCounter *
 make_counter(Oid dboid, int32 type_id, int64 change, bool *full)
 {
@@ -161,7 +165,7 @@ shard_shmem_count_held(ShardTypeCounter **counter, Oid dboid, int32 type_id, int
 		pg_atomic_fetch_add_u64(&(*counter)->held, change);
 	LWLockRelease(shard_shared->lock);
 
-	/* what was counted of a type that is gone went with its counter */
+	/* the count of a type that is gone went with its counter */
 	if (*counter != NULL || change <= 0)
 		return;
 	*counter = make_counter(dboid, type_id, change, &full);

@@ -26,7 +26,7 @@ copy_text(char *to, Size size, const char *from)
 }
 
 /*
- * A turn begins, or has ended, whatever came of it; see shmem.h.
+ * A turn begins, or has ended, by commit or by abort.
  */
 void
 shard_shmem_turn_began(ShardWorkerSlot *slot, TimestampTz at)
@@ -53,7 +53,7 @@ shard_shmem_turn_goes_on(ShardWorkerSlot *slot)
 }
 
 /*
- * Since when the worker is in a turn, 0: in none, and since when that has come no further; see shmem.h.
+ * Since when the worker is in a turn, 0: in none, and since when that turn has come no further.
  */
 TimestampTz
 shard_shmem_turn(ShardWorkerSlot *slot, TimestampTz *at)
@@ -66,7 +66,7 @@ shard_shmem_turn(ShardWorkerSlot *slot, TimestampTz *at)
 }
 
 /*
- * A turn was committed, or there was none to be run; see shmem.h.
+ * A turn was committed, or there was none to be run.
  */
 void
 shard_shmem_turn_done(ShardWorkerSlot *slot, bool moved, TimestampTz looked_at)
@@ -98,14 +98,14 @@ shard_shmem_turn_failed(ShardWorkerSlot *slot, int32 type_id, const char *entity
 	copy_text(turns.entity, sizeof(turns.entity), entity);
 	copy_text(turns.error, sizeof(turns.error), error);
 
-	/* nobody else writes it */
+	/* this worker alone writes it */
 	SpinLockAcquire(&slot->mutex);
 	slot->turns_now = turns;
 	SpinLockRelease(&slot->mutex);
 }
 
 /*
- * What was told last.
+ * A copy of what the worker told last.
  */
 void
 shard_shmem_turns(ShardWorkerSlot *slot, ShardWorkerTurns *turns)

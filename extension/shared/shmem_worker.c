@@ -1,6 +1,6 @@
 /*
  * shared/shmem_worker.c
- *		Worker slots in shared memory: who has one, of which lanes, and how to wake him.
+ *		Worker slots in shared memory: which process has one, with which lanes, and how to wake it.
  */
 #include "postgres.h"
 
@@ -14,7 +14,7 @@
 
 #include "base/compat.h"
 
-/* What this process is attached to. */
+/* The slot that this process is attached to. */
 static ShardWorkerSlot *my_worker = NULL;
 
 /* Where this process owns something; NULL: nowhere. */
@@ -32,9 +32,8 @@ shard_shmem_worker_lanes(const ShardDatabase *db, int worker)
 }
 
 /*
- * Divides the lanes anew, if there is a reason. Whoever reads without the lock
- * may see a lane with its old worker and another with its new one; each of
- * them is right, since workers come to have their lanes one after the other.
+ * Divides the lanes again, if there is a reason. A process that reads without the lock may see a lane with its old
+ * worker and another with its new one; each of them is right, since workers take over their lanes one after the other.
  */
 void
 shard_shmem_divide(ShardDatabase *db, uint8 groups)
@@ -87,8 +86,8 @@ shard_shmem_wake_region(ShardDatabase *db)
 /*
  * Wakes a worker. Its flag says that it has to look, its latch ends its sleep.
  *
- * If the flag was set already, whoever set it sets the latch too, and the
- * worker clears it before it looks: it will see what we have done.
+ * If the flag was set already, the process that set it sets the latch too, and the worker clears the flag before it
+ * looks: the worker will see what this process has done.
  */
 void
 shard_shmem_wake_worker(ShardDatabase *db, int worker)
@@ -103,7 +102,7 @@ shard_shmem_wake_worker(ShardDatabase *db, int worker)
 	latch = slot->latch;
 	SpinLockRelease(&slot->mutex);
 
-	/* It is in a PGPROC, so a process that has gone meanwhile is no harm. */
+	/* The latch is in a PGPROC, which stays: a process that has gone meanwhile does no harm. */
 	if (latch != NULL)
 		SetLatch(latch);
 }
@@ -128,9 +127,9 @@ shard_shmem_wake_launcher(void)
 }
 
 /*
- * Attaches the calling process to a worker slot, with the lanes it holds. The
- * slot's counters start anew. Error if another process has it. The caller holds the control lock, so that the
- * lanes, and whether it is the keeper, are of one division.
+ * Attaches the calling process to a worker slot, with the lanes it holds. The slot's counters start at zero. Error if
+ * another process has it. The caller holds the control lock, so that the lanes, and whether the worker is the keeper,
+ * are of one division.
  */
 void
 shard_shmem_attach_worker(ShardDatabase *db, int worker, ShardLanes lanes)

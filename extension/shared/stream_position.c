@@ -2,9 +2,9 @@
  * shared/stream_position.c
  *		Streams from peers: up to where each was received, in shared memory (X3).
  *
- * A hash table for all databases, and per database which lanes are ready, and who waits. Entries are
- * a cache of committed rows: a process that dies between commit and shard_stream_position_set() takes the
- * server down, and the table is rebuilt; any other end of a process comes before or after both.
+ * A hash table for all databases, and per database which lanes are ready, and which processes wait. Entries are a cache
+ * of committed rows: a process that dies between commit and shard_stream_position_set() takes the server down, and the
+ * table is rebuilt; any other end of a process comes before or after both.
  */
 #include "postgres.h"
 
@@ -209,7 +209,7 @@ shard_stream_position_set_quarantine(const ShardStreamPositionKey *key, int32 qu
 	LWLockRelease(shared->lock);
 }
 
-/* Copies the streams of a database into room for so many; returns how many there are. */
+/* Copies the streams of a database into list, at most as many as there is room for; returns how many there are. */
 static int
 copy_streams(Oid dboid, ShardPeerPosition *list, int room)
 {
@@ -249,8 +249,8 @@ shard_stream_position_list(Oid dboid, int *count)
 }
 
 /*
- * Does an entry say what was written? It may have moved since, to a row of another segment, though its
- * row_seq, a lower bound, may not tell.
+ * Whether an entry still equals what was written. Its position may have moved since, to a row of another segment, which
+ * its row_seq, a lower bound, need not show.
  */
 static bool
 is_written(const ShardPeerPosition *entry, const ShardPeerPosition *written)
@@ -292,7 +292,7 @@ sleep_until_received(PositionDatabase *database, const ShardStreamPositionKey *k
 	int64 start = shard_clock_now();
 
 	if (wait_event == 0)
-		wait_event = ShardWaitEvent("ShardPeerPosition");
+		wait_event = ShardWaitEvent("ShardPosition");
 	while (!has_received(key, seq))
 	{
 		int64 left = microseconds - (shard_clock_now() - start);
@@ -333,7 +333,7 @@ shard_stream_position_wait(ShardDatabase *db, const ShardStreamPositionKey *key,
 /* ---- start ------------------------------------------------------------------------------------ */
 
 /*
- * The first worker of an extension begins with nothing: what is here may be of one that was dropped.
+ * The first worker of an extension begins with no streams: those here may be of an extension that was dropped.
  */
 void
 shard_stream_position_begin(ShardDatabase *db, Oid node)

@@ -1,8 +1,9 @@
 /*
  * shared/table_lock.c
- *		Who has tables of the extension locked.
+ *		Which process has tables of the extension locked.
  *
- * Reads the lock table, each part of which is locked for a moment meanwhile: for those who have waited for long, not for each look.
+ * Reads the lock table, each part of which is locked for a moment meanwhile: for processes that have waited for long,
+ * not for each look.
  */
 #include "postgres.h"
 
@@ -14,7 +15,6 @@
 
 #include "base/compat.h"
 
-/* See table_lock.h. */
 bool
 shard_table_lock_keeps(const LockInstanceData *lock, Oid schema, LOCKMASK strong)
 {
@@ -30,7 +30,6 @@ shard_table_lock_keeps(const LockInstanceData *lock, Oid schema, LOCKMASK strong
 	return kind == RELKIND_RELATION || kind == RELKIND_INDEX;
 }
 
-/* See table_lock.h. */
 char *
 shard_table_lock_who(const LockInstanceData *lock)
 {
@@ -38,7 +37,7 @@ shard_table_lock_who(const LockInstanceData *lock)
 						  : psprintf("process %d", lock->pid);
 }
 
-/* See table_lock.h. Who has it comes before who waits. */
+/* A process that has the lock comes before one that waits for it. */
 char *
 shard_table_lock_holder(Oid table)
 {

@@ -1,25 +1,28 @@
 /*
  * shared/table_lock.h
- *		Who has tables of the extension locked. Looks at the locks alone, and waits for nobody.
+ *		Which process has tables of the extension locked. The functions look at the locks alone and wait for no lock.
  */
 #pragma once
 
 #include "storage/lock.h"
 
-/* Nobody else writes, and indexes may be locked; nobody reads. */
+/* Locks under which no other process writes to a table, or locks its indexes; and the one under which none reads it. */
 #define SHARD_TABLE_NO_WRITES \
 	(LOCKBIT_ON(ShareLock) | LOCKBIT_ON(ShareRowExclusiveLock) | LOCKBIT_ON(ExclusiveLock) | \
 	 SHARD_TABLE_NO_READS)
 #define SHARD_TABLE_NO_READS LOCKBIT_ON(AccessExclusiveLock)
 
-/* Has somebody else one of those locks on a table or an index of the schema, or does he wait for one? In a transaction. */
+/*
+ * Whether another process has one of those locks on a table or an index of the schema, or waits for one. In a
+ * transaction.
+ */
 extern bool shard_table_lock_keeps(const LockInstanceData *lock, Oid schema, LOCKMASK strong);
 
-/* Whose it is, palloc'd: "process 4711". */
+/* The process that has the lock, palloc'd: "process 4711". */
 extern char *shard_table_lock_who(const LockInstanceData *lock);
 
 /*
- * Who keeps others from writing to a table, or will as soon as those who have it now are gone; palloc'd. NULL: nobody. In a
- * transaction.
+ * The process that keeps others from writing to a table, or will as soon as the present holders of locks are gone;
+ * palloc'd. NULL: none. In a transaction.
  */
 extern char *shard_table_lock_holder(Oid table);

@@ -1,9 +1,9 @@
 /*
  * shared/told.c
- *		Lines of the server's log about what a peer does; see told.h.
+ *		Lines of the server's log about what a peer does.
  *
- * In shared memory, since whoever calls has as many backends as he likes. Where there are more kinds and nodes at a time than
- * entries, all that find none have one together.
+ * In shared memory, since a peer that calls may have any number of backends. Where there are more kinds and nodes at a
+ * time than entries, all that find none have one together.
  *
  * Nothing here is durable. If a process dies right here, a count is lost.
  */

@@ -7,8 +7,8 @@
 #include "shared/shmem.h"
 
 /*
- * May a line of that kind about a node be written? One a minute; what they are is seen in the first. Then *more is what to
- * put behind it: "", or how many were left out since the one before.
+ * Whether a line of that kind about a node may be written: one a minute; the first shows what the others are. If true,
+ * *more is what to put behind it: "", or how many were left out since the line before.
  */
 extern bool
 shard_told_may(ShardDatabase *db, int32 node, const char *kind, int number, const char **more);

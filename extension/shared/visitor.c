@@ -1,14 +1,14 @@
 /*
  * shared/visitor.c
- *		Backends in which other nodes call: they leave when somebody wants the database for himself.
+ *		Backends in which other nodes call: they leave when a statement needs the database without other sessions.
  *
  * One place per backend, written by that backend alone; the launcher reads them, and, of backends that run allocation
  * functions, the control worker and shard_health. Should a backend have no time to clear its place, the server
  * restarts, and all of it with it.
  *
- * A link idles as soon as it is made, and may not call anything for long. So who makes one says so as it logs in, by
- * setting shard.link (peer_dsn.c). That makes a session one to be ended, so nobody may say it of others': it cannot be set
- * by a file, for a database or a role, or later, which code of somebody else in the session could do.
+ * A link idles as soon as it is made, and may not call anything for long. So the node that makes a link says so as it
+ * logs in, by setting shard.link (peer_dsn.c). That makes a session one to be ended, so it can only be said of the own
+ * session, at its start: a file, a database, a role, or a later SET by other code in the session cannot set it.
  */
 #include "postgres.h"
 
@@ -32,7 +32,7 @@ typedef struct Visitor
 	pg_atomic_uint32 pid; /* 0: none */
 	pg_atomic_uint32 dboid;
 
-	/* what it runs of a type's owner; the first one is written last, and tells whether the others mean anything */
+	/* the run for a type's owner; the first field is written last, and tells whether the others mean anything */
 	pg_atomic_uint32 owner; /* 0: nothing */
 	pg_atomic_uint32 type_id;
 	pg_atomic_uint64 since; /* TimestampTz */
@@ -86,7 +86,8 @@ leave_at_exit(int code, Datum arg)
 }
 
 /*
- * Notes this backend. Returns whether a bar stands: whoever raised it before sees us noted, or we see his bar.
+ * Notes this backend. Returns whether a bar stands: the backend that raises a bar sees this one noted, or this one sees
+ * the bar.
  */
 static bool
 note(void)

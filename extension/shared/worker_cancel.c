@@ -1,6 +1,6 @@
 /*
  * shared/worker_cancel.c
- *		pg_cancel_backend() of one of our workers; see worker_cancel.h.
+ *		pg_cancel_backend() of one of our workers.
  */
 #include "postgres.h"
 

@@ -7,5 +7,5 @@
 /* The worker's handler of SIGINT. */
 extern void shard_worker_cancel_handle(SIGNAL_ARGS);
 
-/* Was pg_cancel_backend() called for this worker since the last time that this was asked? */
+/* Whether pg_cancel_backend() was called for this worker since this function was last called. */
 extern bool shard_worker_cancel_take(void);

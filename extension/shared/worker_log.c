@@ -26,7 +26,7 @@ static emit_log_hook_type next_hook = NULL;
 static char *context = NULL; /* of each line */
 
 /*
- * Why this process is being ended, palloc'd; NULL: nobody has said.
+ * Why this process is being ended, palloc'd; NULL: no reason was given.
  */
 static char *
 reason(void)
@@ -87,7 +87,7 @@ shard_worker_log_terminate(ShardWorkerSlot *slot, const char *why)
 	pid_t pid;
 
 	shard_text_copy(text, why, sizeof(text));
-	/* Under the mutex: who has the slot now is alive, so the pid is nobody else's. */
+	/* Under the mutex: the worker that has the slot now is alive, so the pid is that worker's. */
 	SpinLockAcquire(&slot->mutex);
 	pid = slot->in_use ? slot->pid : 0;
 	if (pid != 0)

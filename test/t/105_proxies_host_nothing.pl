@@ -35,5 +35,8 @@ is(join(' ', sort keys %seen), 'node2 node3', 'Y09: a type runs only on nodes wi
 $front->wait_value(q{SELECT string_agg(node || ' ' || mode, ', ' ORDER BY node) FROM shard_current_regions WHERE type_name = 'counter'},
 	'1 proxy, 2 hosting, 3 hosting', 'shard_current_regions to tell them apart');
 is($front->sql(q{SELECT string_agg(mode, ' ') FROM shard_types WHERE type_name = 'counter'}), 'proxy', 'so does shard_types');
+like($front->error_of(q{SELECT shard_stop_type('counter')}), qr/55000: .*is a proxy on this node.*HINT: .*host it/s, 'C13: a proxy has nothing to stop');
+is($front->sql(q{SELECT string_agg(mode, ' ') FROM shard_types WHERE type_name = 'counter'}), 'proxy', 'and stays a proxy');
+like($front->error_of(q{SELECT shard_try('counter', '1000', '1')}), qr/55000: .*(?:not hosted on this node|lives at node)/s, 'nor a handler to try');
 $cluster->logs_are_clean;
 done_testing();

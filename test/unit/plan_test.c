@@ -39,6 +39,9 @@ test_plan(void)
 	for (int i = 2; i >= 0; i--)
 	{
 		command(i, SHARD_COMMAND_PLAN, i == 1 ? 0 : -1, 0, 2);
+		ok((i == 2) == ended(i, 2, true),
+		   "plans do not take the coordinator's time one after the other");
+		wait_for(i, 2, 3 * SHARD_SECOND);
 		ok(ended(i, 2, true), "node %d is told what would move", i + 1);
 		is_int(machines[i].n_planned, 1, "as many as the strategy wants");
 		is_int(count_planned(i, SHARD_HOME_REASON_REBALANCE), 1, "because of it");

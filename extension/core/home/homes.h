@@ -123,6 +123,7 @@ typedef struct ShardHomesPlan
 	int n_homes;
 	ShardMapEntry *homes; /* each as it would be while it moves; in the arena of out */
 	bool more;			  /* more moves would begin than those */
+	int64 looked_at; /* number of homes that were looked at, for the caller that bounds the work */
 } ShardHomesPlan;
 
 /*

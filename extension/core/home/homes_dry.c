@@ -75,7 +75,8 @@ shard_homes_dry_run(ShardHomes *homes, int64 now, const ShardCommand *command,
 	urgent = homes->urgent;
 	homes->dry = (HomesDryRun){.runs = true, .first = homes->n_moves};
 	types = shard_map_list(homes->decided, SHARD_MAP_TYPE, homes->arena, &count);
-	for (int i = 0; i < count; i++)
+	plan->looked_at = homes->shards->members;
+	for (int i = 0; i < count && !homes->dry.more; i++)
 	{
 		int32 type_id = types[i].key.a;
 

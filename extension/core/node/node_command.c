@@ -137,9 +137,12 @@ carry_out(ShardNode *node, int64 now, const ShardCommand *command, int64 *number
 	return SHARD_HOMES_REFUSED;
 }
 
+/* A plan looks at every home, of which a cluster may have millions: all plans together take a tenth of the coordinator's time. */
+#define PLAN_PAUSE_PER_HOME 2 /* microseconds; looking at a home takes about 0.2 */
+
 /*
- * PLAN: which shards would move, as this coordinator sees it now. The answer is made for each question, and
- * not kept.
+ * PLAN: which shards would move, as this coordinator sees it now. The answer is made for each question, and not kept. A
+ * question that comes too early after another plan is passed over, and comes again.
  */
 static void
 plan_moves(ShardNode *node, int64 now, const ShardCommand *command)
@@ -147,8 +150,13 @@ plan_moves(ShardNode *node, int64 now, const ShardCommand *command)
 	ShardHomesPlan plan;
 	const char *why;
 
+	if (now < node->next_plan)
+		return;
 	if (shard_homes_dry_run(node->homes, now, command, node->roster, node->out, &plan, &why))
+	{
+		node->next_plan = now + plan.looked_at * PLAN_PAUSE_PER_HOME;
 		shard_node_answer_plan(node, command->asker, plan.more, plan.homes, plan.n_homes);
+	}
 	else
 		shard_node_answer(node, command->asker, false, NODE_ANSWER_KNOWN, 0, why);
 }
@@ -559,8 +567,9 @@ answered(ShardNode *node, int64 now, const ShardControl *message)
 		}
 		else if (command->command.kind == SHARD_COMMAND_PLAN && message->flag)
 		{
-			shard_node_answer_plan(node, command->command.asker, message->n != 0, message->entries,
-								   message->n_entries);
+			shard_node_answer_plan(node, command->command.asker,
+								   message->n != 0 || message->n_entries > SHARD_PLAN_MOVES,
+								   message->entries, Min(message->n_entries, SHARD_PLAN_MOVES));
 			drop_command(node, i);
 		}
 		else
@@ -615,26 +624,31 @@ static bool
 tick(ShardNode *node, int64 now, int at)
 {
 	NodeCommand *command = &node->commands[at];
+	bool plan = command->command.kind == SHARD_COMMAND_PLAN;
 	bool sent;
 
 	/* what changes nothing can be asked of any coordinator */
-	if (command->command.kind == SHARD_COMMAND_PLAN && command->ballot != node->coordinator_ballot)
+	if (plan && command->ballot != node->coordinator_ballot)
 		command->ballot = 0;
 	sent = command->ballot != 0;
 	if (!node->running || node->fenced)
-		end_command(node, at, false, sent ? NODE_ANSWER_UNKNOWN : NODE_ANSWER_KNOWN, 0,
+		end_command(node, at, false, sent && !plan ? NODE_ANSWER_UNKNOWN : NODE_ANSWER_KNOWN, 0,
 					node->fenced ? "this node is fenced" : "this incarnation was downed");
 	else if (sent && command->ballot != node->coordinator_ballot)
 		end_command(
 			node, at, false, NODE_ANSWER_UNKNOWN, 0,
 			"the coordinator has changed meanwhile: perhaps it is carried out all the same");
-	else if (!sent && node->in_office && !waits_for_change(node, &command->command))
+	else if (!sent && node->in_office && !waits_for_change(node, &command->command) &&
+			 (!plan || now >= node->next_plan))
 	{
 		ShardCommand given = command->command;
 
 		execute(node, now, &given);
 		drop_command(node, at);
 	}
+	else if (now >= command->deadline && plan && (sent || node->in_office))
+		end_command(node, at, false, NODE_ANSWER_KNOWN, 0,
+					"the coordinator has not answered, or makes plans for others; try again");
 	else if (now >= command->deadline)
 		end_command(node, at, false, sent ? NODE_ANSWER_UNKNOWN : NODE_ANSWER_KNOWN, 0,
 					sent

@@ -244,6 +244,7 @@ struct ShardNode
 	struct node_shards_hash *wanted; /* shards without a known home that workers want homes for */
 	int64 next_want;
 	struct node_shards_hash *started; /* epochs of the shards that are active here */
+	int64 next_plan;				  /* moves are planned again from then on */
 	NodeCommand *commands;
 	int n_commands;
 	int64 last_command;

@@ -2,10 +2,10 @@
  * sql/cluster/cluster_alive.c
  *		Whether members that are not heard are there, and entities run at them (N7, N8).
  *
- * A backend of the member answers, of shared memory: it depends on no worker there, and on no table but the one that says
- * for whom the caller's role may speak. Nothing is kept of an answer. Who lies can say that he runs, which has nobody
- * written off but by force, or that he does not, which is what silence says.
- * So it is with who is asked about another one, whose address he reads, and for whom he waits.
+ * A backend of the member answers, of shared memory: it depends on no worker there, and on no table but the one that
+ * says for which nodes the caller's role may speak. Nothing is kept of an answer. A member that lies can say that its
+ * entities run, so that it is written off only by force, or that they do not, which is what silence says. The same
+ * holds for a witness that is asked about another member: it reads that member's address, and waits for it.
  */
 #include "postgres.h"
 
@@ -24,10 +24,10 @@
 /* A control worker that has not answered a question on its own node by then stands still; in microseconds. */
 #define STANDS_STILL (500 * INT64CONST(1000))
 
-/* Who is asked about another one asks for so long: he is waited for himself. */
+/* A witness asks the member that it was asked about for this time: the asker waits for the witness meanwhile. */
 #define WITNESS_TIMEOUT_MS 1500
 
-/* Who looks at health does not wait long; whom he asks about others asks them himself. */
+/* shard_health does not wait long; the witnesses that it asks about silent members ask these themselves. */
 #define SILENT_TIMEOUT_MS 1500
 #define OTHERS_TIMEOUT_MS 2000
 
@@ -58,8 +58,8 @@ ask_coordinator(ShardDatabase *db, List **reports)
 }
 
 /*
- * May anybody's handler run here? A worker that is in one, or is frozen, answers no question, and may commit all the
- * same: so it is not asked.
+ * May a handler of any owner run here? A worker that is in one, or is frozen, answers no question, and may commit all
+ * the same: so workers are not asked.
  */
 static bool
 entities_run(ShardDatabase *db)
@@ -153,9 +153,7 @@ is_heard(List *reports, int32 node)
 	return report != NULL && report->reachable;
 }
 
-/*
- * Each node once, and not this one: whoever asks has it called in his stead.
- */
+/* Each node once, and not this one: the caller has this node call them in its stead. */
 static bool
 read_nodes(ShardReader *reader, ShardAlive *asked, uint64 count)
 {
@@ -174,9 +172,7 @@ read_nodes(ShardReader *reader, ShardAlive *asked, uint64 count)
 	return reader->at == reader->end;
 }
 
-/*
- * Only members are asked, so a caller can have this node call nobody else.
- */
+/* Only members are asked, so a caller can have this node call no other address. */
 bool
 shard_cluster_alive_put_witness(StringInfo out, ShardReader *reader)
 {
@@ -233,7 +229,7 @@ read_witness(const ShardPeerQuestion *question, int32 witness, ShardAlive *asked
 }
 
 /*
- * Who can be asked about them: members that are heard, but for themselves.
+ * The witnesses that can be asked about them: members that are heard, but for those that are asked about.
  */
 static int
 witnesses_of(const ShardAlive *asked, int count, List *reports, int32 *nodes)
@@ -314,7 +310,7 @@ shard_cluster_alive_names(const List *nodes)
 /* ---- for shard_health -------------------------------------------------------------------------- */
 
 /*
- * What those say who are heard of the silent ones that have not said that their entities run (N7).
+ * What members that are heard say of the silent ones that have not said that their entities run (N7).
  */
 static void
 ask_others(ShardAlive *asked, ShardMemberReport **of, int count, List *reports)
@@ -341,7 +337,6 @@ ask_others(ShardAlive *asked, ShardMemberReport **of, int count, List *reports)
 	}
 }
 
-/* See cluster_alive.h. */
 void
 shard_cluster_alive_ask_silent(List *reports)
 {

@@ -2,7 +2,7 @@
  * sql/cluster/cluster_alive.h
  *		Whether members that are not heard are there, and entities run at them (N7, N8).
  *
- * What is not heard is a control worker. It may stand still alone, while the node's region workers go on.
+ * Unheard is the member's control worker. It may stand still alone, while the member's region workers go on.
  */
 #pragma once
 
@@ -11,7 +11,7 @@
 #include "nodes/pg_list.h"
 #include "shard.h"
 
-/* A member that is asked about, and what was found. Who does not answer has said nothing. */
+/* A member that is asked about, and what was found. Silence of a member says nothing. */
 typedef struct ShardAlive
 {
 	int32 node;
@@ -23,9 +23,9 @@ typedef struct ShardAlive
 	bool mute;		  /* its server takes connections, and nothing comes: it may be frozen */
 
 	/* shard_cluster_alive_ask_others(): of members that this node hears */
-	List *heard_by;	  /* these hear it */
-	List *reached_by; /* its database answers these */
-	int32 runs_by;	  /* and has said to this one that entities run; 0: to none */
+	List *heard_by;	  /* these members hear it */
+	List *reached_by; /* its database answers these members */
+	int32 runs_by;	  /* the member to which its database has said that entities run; 0: none */
 } ShardAlive;
 
 /*
@@ -35,8 +35,9 @@ typedef struct ShardAlive
 extern void shard_cluster_alive(ShardAlive *asked, int count, int timeout_ms);
 
 /*
- * The same, of what members say that this node hears; reports as of shard_cluster_view_reports(). *witness: one of them
- * that hears a coordinator, which is returned; 0: none does. SHARD_ALIVE_MOST at most are asked about.
+ * The same, asked of members that this node hears; reports as of shard_cluster_view_reports(). *witness: one of them
+ * that hears a coordinator; the result is that coordinator, 0: none hears one. At most SHARD_ALIVE_MOST are asked
+ * about.
  */
 #define SHARD_ALIVE_MOST 16
 
@@ -44,9 +45,9 @@ extern int32 shard_cluster_alive_ask_others(ShardAlive *asked, int count, List *
 											int timeout_ms, int32 *witness);
 
 /*
- * For shard_health: do entities run at members that are neither heard nor answer (N7), and who hears those that do not say
- * so? Into their reports. One whose place is free already, or who was downed, has others to say what becomes of it. If there
- * are more than SHARD_ALIVE_MOST, it is this node that is cut off.
+ * For shard_health: do entities run at members that are neither heard nor answer (N7), and which members hear those
+ * that do not say so? Puts the answers into the reports. A member whose place is free already, or that was downed, is
+ * not asked: others say what becomes of it. If there are more than SHARD_ALIVE_MOST, it is this node that is cut off.
  */
 extern void shard_cluster_alive_ask_silent(List *reports);
 

@@ -3,8 +3,8 @@
  *		What the other nodes say of themselves: shard_cluster_stats, shard_current_regions,
  *		shard_location.
  *
- * All members are asked at the same time, each over a connection of its own that ends with the
- * question. Who does not answer in time is named, not waited for.
+ * All members are asked at the same time, each over a connection of its own that ends with the question. A member that
+ * does not answer in time is named, not waited for.
  */
 #include "postgres.h"
 
@@ -52,7 +52,8 @@ check_place(const char *function)
 }
 
 /*
- * The rest of a row that is all there is of a node: why. Only who may see addresses is told.
+ * Fills in the reason why it is missing, in a row that is all there is of a node. Only users that may see addresses are
+ * told the reason.
  */
 static void
 put_error(ReturnSetInfo *result, int32 node, const char *error)
@@ -167,9 +168,7 @@ ask_running(int32 node, const char *dsn, int32 type_id, int32 shard, text *entit
 	return !reader.failed;
 }
 
-/*
- * Whether an entity runs at its home; false: nobody knows.
- */
+/* Whether an entity runs at its home; false: unknown. */
 static bool
 is_running(int32 node, const char *dsn, int32 type_id, int32 shard, text *entity, bool *running)
 {

@@ -37,7 +37,6 @@ answer_here(ShardPeerQuestion *question, ShardInternalQuestion kind)
 	question->answer_length = out.len;
 }
 
-/* See cluster_survey.h. */
 ShardSurvey
 shard_cluster_survey(ShardInternalQuestion kind, int timeout_ms)
 {
@@ -74,7 +73,6 @@ shard_cluster_survey(ShardInternalQuestion kind, int timeout_ms)
 	return all;
 }
 
-/* See cluster_survey.h. */
 const char *
 shard_cluster_survey_put(ReturnSetInfo *result, const ShardSurvey *all, int i, int most,
 						 ShardSurveyRow *read_row)
@@ -110,7 +108,6 @@ shard_cluster_survey_put(ReturnSetInfo *result, const ShardSurvey *all, int i, i
 	return reader.at < reader.end ? psprintf("the answer has more than %d rows", most) : NULL;
 }
 
-/* See cluster_survey.h. */
 Datum
 shard_cluster_survey_text(ShardReader *reader)
 {

@@ -2,8 +2,8 @@
  * sql/cluster/cluster_survey.h
  *		A question to all members at the same time.
  *
- * Each is asked over a connection of its own that ends with the question. Who does not answer in time is
- * named, not waited for.
+ * Each member is asked over a connection of its own that ends with the question. A member that does not answer in time
+ * is named, not waited for.
  */
 #pragma once
 
@@ -27,8 +27,8 @@ extern ShardSurvey shard_cluster_survey(ShardInternalQuestion kind, int timeout_
 typedef void ShardSurveyRow(ShardReader *reader, int32 node, Datum *values, bool *nulls);
 
 /*
- * Puts the rows that the i-th node has answered, which are as many as it likes: so rows are read one by one, up to so many. Serves
- * interrupts. Returns NULL, or why these are not all.
+ * Puts the rows that the i-th node has answered. The node may send any number: so rows are read one by one, up to a
+ * limit. Serves interrupts. Returns NULL, or why these are not all.
  */
 extern const char *shard_cluster_survey_put(ReturnSetInfo *result, const ShardSurvey *all, int i,
 											int most, ShardSurveyRow *read_row);

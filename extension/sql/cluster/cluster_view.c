@@ -96,8 +96,8 @@ ask_for_reports(void *reports)
 }
 
 /*
- * What the control worker has observed; NIL if it does not run, or answer in time. That must not keep
- * anybody from seeing the rest, least of all when something is wrong.
+ * What the control worker has observed; NIL if it does not run, or does not answer in time. The rest must be shown even
+ * then, most of all when something is wrong.
  */
 List *
 shard_cluster_view_reports(void)
@@ -171,9 +171,7 @@ shard_cluster_view_report_of(List *reports, int32 node)
 	return NULL;
 }
 
-/*
- * Who has the office, 0: nobody, as far as is heard. Without reports nobody knows.
- */
+/* The node that has the office, 0: none, as far as is heard. Without reports that is unknown. */
 int32
 shard_cluster_view_coordinator(List *reports)
 {
@@ -310,7 +308,7 @@ add_type(const ShardMapEntry *entry, void *arg)
 
 	if (!shard_record_get_type(entry, &record, view->arena))
 		return;
-	/* Rows come while SPI is at work, whose memory ends before. */
+	/* Rows come while SPI is at work, and its memory ends before they are read. */
 	old = MemoryContextSwitchTo(view->result->econtext->ecxt_per_query_memory);
 	type = palloc(sizeof(KnownType));
 	type->type_id = entry->key.a;

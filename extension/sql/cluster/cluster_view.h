@@ -16,12 +16,15 @@ extern const ShardDirectoryMember *shard_cluster_view_directory(int *count);
 extern List *shard_cluster_view_reports(void);
 extern const ShardMemberReport *shard_cluster_view_report_of(List *reports, int32 node);
 
-/* Is it unreachable, and not only while its server restarts? One that goes down in good order says so at once. */
+/*
+ * Is the member unreachable, and not only while its server restarts? A server that goes down in good order says so at
+ * once.
+ */
 extern bool shard_cluster_view_is_silent(const ShardMemberReport *report);
 
 /*
- * A link may work in one direction alone. Answers: it runs and can be called, whether it is heard or not. Deaf: it is
- * heard, and cannot be called.
+ * A link may work in one direction alone. Answers: the member runs and can be called, whether it is heard or not. Deaf:
+ * it is heard, and cannot be called.
  */
 extern bool shard_cluster_view_answers(const ShardMemberReport *report);
 extern bool shard_cluster_view_is_deaf(const ShardMemberReport *report);

@@ -1,11 +1,10 @@
 /*
  * sql/cluster/internal.c
- *		What only other nodes call: messages of the control plane, who is here, what runs here.
+ *		What only other nodes call: messages of the control plane, the identity of this node, what runs here.
  *
- * A peer's backend is a go-between: it carries messages to the control worker and back, and
- * writes nothing itself, so there is nothing to leave behind. The bytes come from anywhere; whoever may
- * call may also be mistaken about who we are (I5), which the control plane judges for its messages, and
- * we for the rest.
+ * A peer's backend is a go-between: it carries messages to the control worker and back, and writes nothing itself, so
+ * there is nothing to leave behind. The bytes come from anywhere; a caller with the right to call may also be mistaken
+ * about the identity of this node (I5), which the control plane judges for its messages, and this file for the rest.
  */
 #include "postgres.h"
 
@@ -140,7 +139,8 @@ client_host(void)
 }
 
 /*
- * Who claims a node's place is named with what this backend alone knows of it: by which role, from where.
+ * Names a node that claims a node's place in the log, with what this backend alone knows of it: its role, and from
+ * where it calls.
  */
 static void
 name_claimant(ShardDatabase *db, int32 node)
@@ -150,7 +150,7 @@ name_claimant(ShardDatabase *db, int32 node)
 	const char *role;
 	int count;
 
-	/* whoever calls without a role of his own may name any node */
+	/* a caller without a role of its own may name any node */
 	(void) shard_cluster_view_directory(&count);
 	if (!shard_told_may(db, shard_directory_find(node) != NULL ? node : 0, "claimant", 0, &more))
 		return;
@@ -162,7 +162,8 @@ name_claimant(ShardDatabase *db, int32 node)
 }
 
 /*
- * Errors unless the role may speak for all who speak in a call, and they are as many as a node has for another one. Bytes without a header are nobody's.
+ * Errors unless the role may speak for all senders in a call, and unless its messages are at most as many as a node
+ * has for another one. Bytes without a header have no sender.
  */
 static void
 check_speakers(ShardDatabase *db, ShardReader call)
@@ -182,7 +183,10 @@ check_speakers(ShardDatabase *db, ShardReader call)
 							errdetail("It has more than %d.", SHARD_CONTROL_MAX_MESSAGES)));
 		if (call.failed || !shard_control_decode_header(bytes, length, &message))
 			continue;
-		/* Who joins hears it from the coordinator if it is less: so much is not even read. */
+		/*
+		 * A joiner with a shorter description hears of its mistakes from the coordinator: one of this length is not
+		 * even read.
+		 */
 		if (message.kind == SHARD_CONTROL_JOIN && length > SHARD_JOIN_MAX_BYTES)
 			ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 							errmsg("a node that wants to join describes itself to node %d in too "
@@ -228,8 +232,8 @@ shard_internal_control(PG_FUNCTION_ARGS)
 }
 
 /*
- * shard_peer.who(call bytea, INOUT answer bytea). The call may name a join: whether it is that of this node is said behind
- * the answer (I17). Which one that is, is told to nobody.
+ * shard_peer.who(call bytea, INOUT answer bytea). The call may name a join: whether it is that of this node is said
+ * behind the answer (I17). The token of the join itself is told to no caller.
  */
 Datum
 shard_internal_who(PG_FUNCTION_ARGS)
@@ -280,9 +284,7 @@ who_at(const char *dsn)
 	return (ShardPeerQuestion){.dsn = dsn, .bytes = "", .looks = true};
 }
 
-/*
- * Who has answered; false: nobody who knows.
- */
+/* The identity that has answered; false: no answer, or one without an identity. */
 static bool
 is_answered(const ShardPeerQuestion *question, ShardWho *who)
 {
@@ -340,9 +342,9 @@ is_myself(const ShardPeerQuestion *question, const ShardWho *me)
 }
 
 /*
- * A founder of a cluster has no address of its own: it is known by that under which somebody has reached it, if it
- * reaches itself there, as all other members will have to. Whoever calls may say what he likes, so that
- * gives way to something better, and is never more than a guess (I15). Only the coordinator takes one.
+ * A founder of a cluster has no address of its own: it is known by the address under which a caller has reached it, if
+ * it reaches itself there, as all other members will have to. A caller may say what it likes, so that address gives way
+ * to a better one, and is never more than a guess (I15). Only the coordinator takes one.
  */
 static void
 take_address(const char *dsn, const ShardWho *me)
@@ -376,7 +378,7 @@ take_address(const char *dsn, const ShardWho *me)
 						 "address there with shard_set_address().")));
 	}
 	command.ground = questions[0].ground;
-	/* the one before leads here no more, or not without anybody in between as it did */
+	/* the address before does not lead here any more, or only through a process in between */
 	command.lapsed =
 		count > 1 &&
 		(!is_myself(&questions[1], me) ||
@@ -425,8 +427,8 @@ shard_internal_call_back(PG_FUNCTION_ARGS)
 /* ---- stats ------------------------------------------------------------------------------------ */
 
 /*
- * Errors unless the call is from a member of our cluster, and for us. Nothing is written for it, so
- * its incarnation does not matter.
+ * Errors unless the call is from a member of this node's cluster, and for this node. Nothing is written for it, so its
+ * incarnation does not matter.
  */
 static void
 check_header(ShardReader *reader)
@@ -448,7 +450,7 @@ check_header(ShardReader *reader)
 						   view.node, SHARD_PROTOCOL_VERSION, header.to, header.protocol_version)));
 }
 
-/* Questions about all of the node: rows, whose first column is a text. */
+/* Questions about all of the node: queries of rows whose first column is a text. */
 static const char *const queries[] = {
 	[SHARD_INTERNAL_SHARDS] = "SELECT t.type_name::text, s.shard, sum(s.entities)::int8"
 							  " FROM shard.region_shards() s JOIN shard.type t USING (type_id)"
@@ -509,9 +511,6 @@ put_column(StringInfo out, HeapTuple row, TupleDesc desc, int column)
 	}
 }
 
-/*
- * Answers a question about all of this node; see internal.h.
- */
 void
 shard_internal_put_answer(StringInfo out, ShardInternalQuestion question)
 {

@@ -37,8 +37,8 @@
 PG_FUNCTION_INFO_V1(shard_peer_ask);
 
 /*
- * An ask that was not begun is given up so much earlier than its asker gives up, an eighth of its time at
- * most, so that he hears that it was not executed, and why. In microseconds.
+ * An ask that was not begun is given up this much earlier than its asker gives up, an eighth of its time at most, so
+ * that the asker hears that it was not executed, and why. In microseconds.
  */
 #define PATIENCE (500 * INT64CONST(1000))
 

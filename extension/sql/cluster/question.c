@@ -1,6 +1,6 @@
 /*
  * sql/cluster/question.c
- *		What one node asks another one for a view; see question.h.
+ *		What one node asks another one for a view.
  */
 #include "postgres.h"
 

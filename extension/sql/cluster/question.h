@@ -20,10 +20,10 @@ typedef enum ShardInternalQuestion
 								* type_id, shard, from_node, to_node, epoch (-1: null), why */
 	SHARD_INTERNAL_ALIVE,	  /* answer: 1 if entities may run there, else 0; 1 if the control
 								* worker answers, else 0 */
-	SHARD_INTERNAL_WITNESS /* how many nodes, and which, each once, and not who is asked; answer: the
-								* coordinator that is heard there, 0: none; for each of them: 1 if it is heard there, else 0; if its database
-								* answers there: 1, and what that says, as above; else 0 */
+	SHARD_INTERNAL_WITNESS /* how many nodes, and which, each once, and not the asked node; answer: the coordinator that is
+						    * heard there, 0: none; for each of them: 1 if it is heard there, else 0; if its database answers
+						    * there: 1, and what that says, as above; else 0 */
 } ShardInternalQuestion;
 
-/* Appends the front of a call to that node: who asks, and whom. */
+/* Appends the front of a call to that node: the asking node, and the asked one. */
 extern void shard_question_put_header(StringInfo out, int32 to);

@@ -12,9 +12,9 @@
 typedef void (*ShardWorkerVisit)(ShardReader *in, int worker, void *arg);
 
 /*
- * Asks all region workers that run, and visits the rows of their answers. Who does not answer within ten seconds, which
- * are those of all together, is left out with a WARNING that names him: what he does is one owner's, the others' is to
- * be seen. what: what is missing then, for people.
+ * Asks all region workers that run, and visits the rows of their answers. A worker that does not answer within ten
+ * seconds, which are those of all together, is left out with a WARNING that names it: it works for one owner, and the
+ * rows of the others are still shown. what: what is missing then, for people.
  */
 extern void shard_worker_survey(ShardDatabase *db, const ShardRequest *request, const char *what,
 								ShardWorkerVisit visit, void *arg);

@@ -2,10 +2,10 @@
  * sql/operate/admin_address.c
  *		SQL function of operators: shard_set_address.
  *
- * The operator's word for where a node is (I15). It is looked at first, so that a slip of the pen cuts nobody off, and carried out
- * at the coordinator alone, by whoever may call it there: a command that others could send would be theirs to
- * forge. A node that does not find itself, and so cannot be the coordinator that it would have to be, learns by
- * the same call where it is.
+ * The operator's word for where a node is (I15). The address is tried first, so that a slip of the pen cuts off no
+ * node, and set at the coordinator alone, by a role that may call the function there: a command that other nodes could
+ * send would be theirs to forge. A node that does not find itself, and so cannot be the coordinator that it would have
+ * to be, learns by the same call where it is.
  */
 #include "postgres.h"
 

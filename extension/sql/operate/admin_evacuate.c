@@ -25,9 +25,9 @@ PG_FUNCTION_INFO_V1(shard_admin_evacuate);
 	" || CASE WHEN count(*) > 10 THEN ', ...' ELSE '' END"
 
 /*
- * Lines of text, after WITH given (node). Nobody else hosts a type if all that are up and may have shards have answered,
- * and none hosts it; a stopped type counts as hosted. Shards that do not move while others of their type do come after
- * these: so many move at a time.
+ * Lines of text, after WITH given (node). A type has no other host if all members that are up and may have shards have
+ * answered, and none of them hosts it; a stopped type counts as hosted. Shards that stand still while others of their
+ * type move come after the moving ones, since the number of moves at a time is limited.
  */
 static const char *const why_query =
 	"moves AS MATERIALIZED (SELECT r.type_name, r.shard, r.to_node, r.phase, r.error"
@@ -58,7 +58,6 @@ static const char *const why_query =
 	" (SELECT format('On the way there: %s of entity type \"%s\".', " NUMBERS ", x.type_name)"
 	"  FROM homes x WHERE NOT x.there GROUP BY x.type_name ORDER BY x.type_name LIMIT 5)";
 
-/* See command.h. */
 const char *
 shard_command_shards_at(int32 node)
 {
@@ -70,7 +69,6 @@ shard_command_shards_at(int32 node)
 		", ");
 }
 
-/* See command.h. */
 const char *
 shard_command_why_at(int32 node)
 {
@@ -93,7 +91,7 @@ is_reachable(int32 node)
 }
 
 /*
- * Says what keeps shards there: whoever waited for it would stop the server now.
+ * Says what keeps shards there: a caller that waited for the evacuation would stop the server now.
  */
 static void
 warn_of_rest(int32 node)
@@ -162,8 +160,8 @@ wait_until_empty(int32 node, int64 timeout)
 }
 
 /*
- * shard_evacuate(node int, evacuate boolean = true, timeout interval = '0 s') returns boolean: whether no
- * shard lives there any more after that time. Who does not wait is not told why not: it has just begun.
+ * shard_evacuate(node int, evacuate boolean = true, timeout interval = '0 s') returns boolean: whether no shard lives
+ * there any more after that time. A caller that does not wait is not told why not: the evacuation has just begun.
  */
 Datum
 shard_admin_evacuate(PG_FUNCTION_ARGS)

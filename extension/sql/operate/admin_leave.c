@@ -2,9 +2,9 @@
  * sql/operate/admin_leave.c
  *		SQL function of operators: shard_leave.
  *
- * Leaving is decided by the cluster at once, and goes on whoever waits for it: shards move away, the
- * node is removed, then what it still has of them is deleted. As long as it has not given away its last shard it
- * can be told to stay.
+ * Leaving is decided by the cluster at once, and goes on whether or not a caller waits for it: shards move away, the
+ * node is removed, then what it still has of them is deleted. As long as it has not given away its last shard it can be
+ * told to stay.
  */
 #include "postgres.h"
 
@@ -46,9 +46,7 @@ has_old_rows(void)
 
 /* ---- what is said ------------------------------------------------------------------------------ */
 
-/*
- * Dead letters do not move with their shards, and nobody else sees them.
- */
+/* Dead letters do not move with their shards, and no other node shows them. */
 static void
 notice_dead_letters(bool over)
 {
@@ -68,7 +66,7 @@ notice_dead_letters(bool over)
 }
 
 /*
- * It has left. What waited for types that were dropped here, and that nobody else can host, is here for ever (D28).
+ * The node has left. What waited for types that were dropped here, and that no other node can host, stays here (D28).
  */
 static void
 notice_dropped(void)
@@ -88,9 +86,7 @@ notice_dropped(void)
 						 "to send one again, tell its entity at a member.")));
 }
 
-/*
- * Whoever calls again is told how far it is.
- */
+/* A caller that calls again is told how far the node is. */
 static void
 notice_progress(int32 node, ShardMemberStatus status)
 {
@@ -127,9 +123,7 @@ worker_still(void)
 					: "The control worker of this node does not run.";
 }
 
-/*
- * Nobody has decided that it leaves.
- */
+/* The cluster has not decided that the node leaves. */
 static void
 warn_undecided(void)
 {
@@ -205,7 +199,7 @@ warn_of_exit(ShardMemberStatus status)
 	senders = shard_senders_list(false);
 	PopActiveSnapshot();
 
-	/* whoever has a worker in a long turn waits for it, in vain maybe */
+	/* it waits for a worker in a long turn, in vain maybe */
 	(void) shard_attempt(list_waiting, &waiting);
 	if (status == SHARD_MEMBER_REMOVED)
 		detail = "Rows of its former shards are being deleted.";
@@ -229,9 +223,7 @@ warn_of_exit(ShardMemberStatus status)
 				 "call shard_leave() again.")));
 }
 
-/*
- * Says what keeps this node: whoever waited for it would stop the server now.
- */
+/* Says what keeps this node: a caller that waited for it would stop the server now. */
 static void
 warn_of_rest(int32 node, ShardMemberStatus status)
 {
@@ -273,9 +265,7 @@ begin_to_leave(int64 timeout)
 		ReThrowError(error);
 }
 
-/*
- * Errors if it does not leave any more, so that nobody waits for that.
- */
+/* Errors if the node does not leave any more, so that no caller waits for that. */
 static void
 check_leaves(ShardMemberStatus before, ShardMemberStatus status)
 {
@@ -338,9 +328,7 @@ send_stay(void *timeout)
 	(void) shard_command_send(&command, *(int64 *) timeout, "cannot cancel the leave of this node");
 }
 
-/*
- * The command was not taken in time, and is withdrawn: nobody carries it out any more.
- */
+/* The command was not taken in time, and is withdrawn: no node carries it out any more. */
 static void
 check_taken(const ErrorData *error)
 {
@@ -358,8 +346,9 @@ check_taken(const ErrorData *error)
 }
 
 /*
- * Is the command to be given again? What is just being decided comes first; and where nobody knows whether a coordinator
- * that is lost has carried it out, its successor says so: whoever leaves may have heard already that it was cancelled.
+ * Is the command to be given again? What is just being decided comes first. And where it is unknown whether a
+ * coordinator that is lost has carried it out, its successor says so: the leaving node may have heard already that it
+ * was cancelled.
  */
 static bool
 is_open(const ErrorData *error)

@@ -64,7 +64,10 @@ shard_admin_down(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* Is it up to this side to look whether entities run there? The coordinator refuses itself, and who is gone is told so. */
+/*
+ * Is it up to this side to look whether entities run there? The coordinator refuses itself, and tells the caller of a
+ * member that is gone.
+ */
 static bool
 may_run(int32 node, const ShardMemberRecord *record)
 {
@@ -79,8 +82,9 @@ may_run(int32 node, const ShardMemberRecord *record)
 /* ---- does it run? ------------------------------------------------------------------------------ */
 
 /*
- * Asks the node itself, and, if that says nothing, those whom this node hears. What they hear of one that was downed is
- * no matter: it is to hear of that, and then to handle nothing. One whose server is frozen hears of nothing.
+ * Asks the node itself, and, if that says nothing, members that this node hears. What they hear of a member that was
+ * downed is no matter: that member is to hear of it, and then to handle nothing. A member whose server is frozen hears
+ * of nothing.
  */
 static bool
 is_there(ShardAlive *asked, ShardMemberStatus status)
@@ -102,7 +106,7 @@ verb(const List *nodes, const char *verb)
 	return psprintf("%s%s", verb, list_length(nodes) > 1 ? "" : "s");
 }
 
-/* Who knows that it runs. */
+/* Says how it is known that the member runs. */
 static const char *
 how_it_runs(const ShardAlive *asked, ShardMemberStatus status)
 {
@@ -125,7 +129,7 @@ how_it_runs(const ShardAlive *asked, ShardMemberStatus status)
 					names + 1, verb(asked->heard_by, "hear"));
 }
 
-/* Does nobody say more of it than that its server takes connections? */
+/* Is all that is known of it that its server takes connections? */
 static bool
 is_mute(const ShardAlive *asked, ShardMemberStatus status)
 {
@@ -314,8 +318,8 @@ add_line(StringInfo lines, const char *line)
 }
 
 /*
- * How a voter is there that is left out; NULL: it is not, as far as anybody says. Nor is one that is heard here, where those
- * who are heard are no majority: it enters the new era by itself.
+ * How a voter is there that is left out; NULL: it is not, as far as members say. NULL, too, for a voter that is heard
+ * here while the voters that are heard are no majority: it enters the new era by itself.
  */
 static const char *
 how_it_is_there(const Lost *lost, const ShardAlive *asked)

@@ -4,7 +4,7 @@
  *
  * In steps:
  * 0. what keeps this node itself from joining is said before others are called;
- * 1. the seed is asked to call back at our own address, and has to find this very incarnation there;
+ * 1. the seed is asked to call back at this node's own address, and has to find this very incarnation there;
  * 2. the control worker asks the cluster, and in one transaction gives up its own map and takes
  *    the cluster's id (R16). If anything dies before: nothing has happened, or "joining" is durable and
  *    the control worker goes on by itself. After: this is a member that is not up yet;
@@ -39,7 +39,7 @@
 
 PG_FUNCTION_INFO_V1(shard_admin_join);
 
-/* The seed itself connects to us in that time (internal.c). */
+/* The seed itself connects to this node in that time (internal.c). */
 #define CALL_BACK_TIMEOUT_MS 15000
 
 /* The cluster's answer, and then the first time up. */
@@ -47,9 +47,7 @@ PG_FUNCTION_INFO_V1(shard_admin_join);
 
 /* ---- join ------------------------------------------------------------------------------------- */
 
-/*
- * Who we are; waits for a control worker that has just been started.
- */
+/* The identity of this node; waits for a control worker that has just been started. */
 static ShardWho
 who_am_i(void)
 {
@@ -61,7 +59,6 @@ who_am_i(void)
 	return who;
 }
 
-/* See command.h. */
 const char *
 shard_command_socket_folder(void)
 {
@@ -73,9 +70,7 @@ shard_command_socket_folder(void)
 	return linitial(list);
 }
 
-/*
- * Has the seed call us back. own_dsn NULL: by the way that we come.
- */
+/* Has the seed call back. own_dsn NULL: by the way that the call comes. */
 static ShardWayBack
 try_way_back(const char *seed_dsn, const char *own_dsn)
 {
@@ -108,7 +103,7 @@ try_way_back(const char *seed_dsn, const char *own_dsn)
 }
 
 /*
- * Errors unless the seed can be ours. Of another protocol version nothing else was read.
+ * Errors unless the node may be this node's seed. Of another protocol version nothing else was read.
  */
 static void
 check_seed(const ShardWayBack *back, const char *seed_dsn)
@@ -152,7 +147,7 @@ check_way_back(const ShardWayBack *back, const ShardWho *me)
 }
 
 /*
- * Errors unless we find ourselves there, too: as the coordinator we shall look for our own next start.
+ * Errors unless this node finds itself there, too: as the coordinator it will look for its own next start.
  */
 static void
 check_way_to_self(const ShardWayBack *back, const ShardWho *me)
@@ -176,8 +171,8 @@ check_way_to_self(const ShardWayBack *back, const ShardWho *me)
 }
 
 /*
- * A member already, when an earlier call came that far. Errors if it is to be none any more: nobody
- * comes back under his number. It keeps the address that it has, whatever own_dsn says.
+ * A member already, when an earlier call came that far. Errors if it is to be none any more: no node comes back under
+ * its number. It keeps the address that it has, whatever own_dsn says.
  */
 static void
 check_stays(const char *own_dsn)
@@ -253,9 +248,7 @@ is_member(const char *seed_dsn, const char *own_dsn, const ShardWho *me)
 	return true;
 }
 
-/*
- * Waits until we are a member of that cluster and up, and returns our number.
- */
+/* Waits until this node is a member of that cluster and up, and returns its number. */
 static int32
 wait_until_up(ShardUuid cluster)
 {
@@ -287,9 +280,7 @@ wait_until_up(ShardUuid cluster)
 	pg_unreachable();
 }
 
-/*
- * Of two members one votes (R11); whoever makes a cluster of two should know now.
- */
+/* Of two members one votes (R11); the operator that makes a cluster of two should know now. */
 static void
 notice_two(void)
 {

@@ -2,8 +2,8 @@
  * sql/operate/admin_move.c
  *		SQL functions of operators: move shards, say where they should be.
  *
- * The caller's mistakes are found here, as far as this node knows the cluster; the coordinator judges
- * again. See command.h: who cancels a function that waits does not cancel the move.
+ * The caller's mistakes are found here, as far as this node knows the cluster; the coordinator judges again. To cancel
+ * a function that waits does not cancel the move (command.h).
  */
 #include "postgres.h"
 

@@ -2,12 +2,12 @@
  * sql/operate/admin_reset.c
  *		SQL function shard_reset_cluster_data: this database forgets its cluster and is a node of its own.
  *
- * While none of our workers runs. One transaction: what the node knew of its cluster goes - map,
- * identity, homes, marks, streams, copies of shards whose move was not decided - and the log is emptied. The
- * states of entities, the types and the dead letters stay, and messages that wait are appended to
- * the log anew, as if they had just been sent: first those of the stash, then those that were parked,
- * then those of the log. At its next start the control worker finds no identity, and founds a
- * cluster of one; shards get their homes, in their first epoch, when they are met.
+ * While none of the extension's workers runs. One transaction: what the node knew of its cluster goes - map, identity,
+ * homes, marks, streams, copies of shards whose move was not decided - and the log is emptied. The states of entities,
+ * the types and the dead letters stay, and messages that wait are appended to the log again, as if they had just been
+ * sent: first those of the stash, then those that were parked, then those of the log. At its next start the control
+ * worker finds no identity, and founds a cluster of one; shards get their homes, in their first epoch, when they are
+ * met.
  *
  * If the process dies before the commit, nothing has happened. Shared memory is told in between; what it is
  * told makes the next reader look into the tables, whatever they say.
@@ -345,7 +345,7 @@ delete_strangers(void)
 }
 
 /*
- * Numbers of the log name messages for ever: the emptied one goes on where it was. The row says that a
+ * Numbers of the log name messages, also after the reset: the emptied log goes on where it was. The row says that a
  * shard's ownership is to be read again, which is always true.
  */
 static void
@@ -413,7 +413,10 @@ forget_cluster(ShardDatabase *db, int64 last_seq)
 	LWLockAcquire(db->append_lock, LW_EXCLUSIVE);
 	db->log.ready = false;
 	LWLockRelease(db->append_lock);
-	/* Who joins may get the number of a former peer. Rolled back they are read again, as flushed (stream_position.c). */
+	/*
+	 * A node that joins may get the number of a former peer. After a rollback the positions are read again, as flushed
+	 * (stream_position.c).
+	 */
 	XLogFlush(XactLastRecEnd);
 	shard_stream_position_free(db, MyDatabaseId);
 	shard_board_forget(db);
@@ -465,9 +468,7 @@ type_ids(ArrayType *names)
 	return PointerGetDatum(construct_array(ids, count, INT4OID, sizeof(int32), true, TYPALIGN_INT));
 }
 
-/*
- * Homes, epochs and marks of some types, where nobody else has any of them.
- */
+/* Resets homes, epochs and marks of some types, where no other node has any of them. */
 static void
 reset_types(Datum ids)
 {
@@ -532,7 +533,7 @@ shard_admin_reset(PG_FUNCTION_ARGS)
 	if (strcmp(shard_journal_database, get_database_name(MyDatabaseId)) == 0)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("this database is the journal of a cluster")));
-	/* Nobody sends, and no worker begins, until this transaction has ended. */
+	/* No session sends, and no worker begins, until this transaction has ended. */
 	(void) shard_catalog_get();
 	(void) shard_catalog_lock_alone(false);
 	check_workers(db);

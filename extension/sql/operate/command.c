@@ -31,11 +31,11 @@
 
 #include "base/compat.h"
 
-/* How often a state that nobody announces is looked at, in ms. */
+/* How often a state whose change is not announced is looked at, in ms. */
 #define LOOK_INTERVAL 50
 
 /*
- * A lock of the caller's on our tables would keep the control worker from answering, so he must not
+ * A lock of the caller's on the extension's tables would keep the control worker from answering, so the caller must not
  * have written in this transaction.
  */
 void
@@ -63,7 +63,6 @@ shard_command_text(FunctionCallInfo fcinfo, int number, const char *what)
 	return text_to_cstring(PG_GETARG_TEXT_PP(number));
 }
 
-/* See command.h. */
 int32
 shard_command_int(FunctionCallInfo fcinfo, int number, const char *what)
 {
@@ -73,7 +72,6 @@ shard_command_int(FunctionCallInfo fcinfo, int number, const char *what)
 	return PG_GETARG_INT32(number);
 }
 
-/* See command.h. */
 int64
 shard_command_timeout(FunctionCallInfo fcinfo, int number)
 {
@@ -87,14 +85,13 @@ shard_command_timeout(FunctionCallInfo fcinfo, int number)
 	return Min(timeout, PG_INT64_MAX / 4);
 }
 
-/* See command.h. */
 void
 shard_command_nap(void)
 {
 	shard_nap(LOOK_INTERVAL, "ShardCluster");
 }
 
-/* See command.h. A subtransaction that is rolled back has no locks any more. */
+/* A subtransaction that is rolled back has no locks any more. */
 void
 shard_command_look(void (*look)(void *arg), void *arg)
 {
@@ -150,7 +147,6 @@ read_list(void *arg)
 	PopActiveSnapshot();
 }
 
-/* See command.h. */
 char *
 shard_command_list(const char *query, const char *separator)
 {
@@ -173,7 +169,6 @@ refresh_directory(void *arg)
 	PopActiveSnapshot();
 }
 
-/* See command.h. */
 const ShardMemberRecord *
 shard_command_member(int32 node)
 {
@@ -184,7 +179,6 @@ shard_command_member(int32 node)
 	return member != NULL ? &member->record : NULL;
 }
 
-/* See command.h. */
 void
 shard_command_wait_known(void)
 {
@@ -202,7 +196,7 @@ shard_command_wait_known(void)
 	}
 }
 
-/* See command.h. A control worker that has just been started has written nothing down. */
+/* A control worker that has just been started has written nothing down. */
 const ShardMemberRecord *
 shard_command_get_member(int32 node)
 {
@@ -221,7 +215,6 @@ shard_command_get_member(int32 node)
 	return record;
 }
 
-/* See command.h. */
 void
 shard_command_not_written_off(void)
 {
@@ -246,7 +239,6 @@ shard_command_not_written_off(void)
 				 "shard_reset_cluster_data(force => true).")));
 }
 
-/* See command.h. */
 void
 shard_command_member_remains(const char *function, int32 node)
 {
@@ -261,7 +253,6 @@ shard_command_member_remains(const char *function, int32 node)
 					 "when the extension was dropped there and created anew.")));
 }
 
-/* See command.h. */
 void
 shard_command_not_downed(void)
 {
@@ -276,14 +267,12 @@ shard_command_not_downed(void)
 						 view.inc_no + 1)));
 }
 
-/* See command.h. */
 bool
 shard_command_has_coordinator(void)
 {
 	return shard_cluster_view_coordinator(shard_cluster_view_reports()) != 0;
 }
 
-/* See command.h. */
 void
 shard_command_need_coordinator(const char *function)
 {
@@ -301,7 +290,6 @@ shard_command_need_coordinator(const char *function)
 				 "are lost for good, see shard_force_voters().")));
 }
 
-/* See command.h. */
 char *
 shard_command_who(void)
 {
@@ -313,7 +301,7 @@ shard_command_who(void)
 
 /* ---- refusals --------------------------------------------------------------------------------- */
 
-/* What somebody can do about a refusal of the control plane. */
+/* What an operator can do about a refusal of the control plane. */
 static const char *
 hint_for(const char *why)
 {
@@ -424,14 +412,12 @@ hand_over(const ShardCommand *command, int64 timeout_us, const char *what, Shard
 	return result;
 }
 
-/* See command.h. */
 int64
 shard_command_send(const ShardCommand *command, int64 timeout_us, const char *what)
 {
 	return hand_over(command, timeout_us, what, NULL);
 }
 
-/* See command.h. */
 void
 shard_command_plan(const ShardCommand *command, int64 timeout_us, const char *what, ShardPlan *plan)
 {
@@ -469,7 +455,6 @@ count_homes(void *arg)
 	PopActiveSnapshot();
 }
 
-/* See command.h. */
 int64
 shard_command_homes_of(int32 node)
 {

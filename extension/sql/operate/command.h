@@ -2,15 +2,15 @@
  * sql/operate/command.h
  *		What operators' functions share: they hand a command to the control worker and wait.
  *
- * They write nothing themselves, so a cancel or a crash on the way leaves it to the control plane to go on
- * with the command or not; calling the function again tells, and is harmless.
+ * The functions write nothing themselves: after a cancel or a crash on the way the control plane alone decides whether
+ * the command goes on. Calling the function again is harmless, and tells.
  */
 #pragma once
 
 #include "control/control.h"
 #include "fmgr.h"
 
-/* What a command needs; raises where it cannot be given. function: its name, for errors. */
+/* Checks what a command needs; raises where no command can be given. function: its name, for errors. */
 extern void shard_command_begin(const char *function);
 
 /* An argument that must not be null; error 22004 if it is. what names it. */
@@ -20,16 +20,16 @@ extern int32 shard_command_int(FunctionCallInfo fcinfo, int number, const char *
 /* A time that must not be negative, in microseconds; the same if it is null. */
 extern int64 shard_command_timeout(FunctionCallInfo fcinfo, int number);
 
-/* Raises at a node that was downed: it would wait for itself in vain. */
+/* Raises at a node that was downed: it would wait for its own return in vain. */
 extern void shard_command_not_downed(void);
 
-/* Raises at a node that was written off: nobody carries out what is wanted there. */
+/* Raises at a node that was written off: no node carries out what is wanted there. */
 extern void shard_command_not_written_off(void);
 
 /* Raises if that member was written off: no start of it comes back. function: its name, for the error. */
 extern void shard_command_member_remains(const char *function, int32 node);
 
-/* Waits until this node knows who it is, for a control worker that has just been started; raises if it does not. */
+/* Waits until this node knows its identity, for a control worker that has just been started; raises if it does not. */
 extern void shard_command_wait_known(void);
 
 /* Whether there is a coordinator, as far as this node hears. */
@@ -47,12 +47,12 @@ extern const ShardMemberRecord *shard_command_member(int32 node);
 /* The same; error if there is none. */
 extern const ShardMemberRecord *shard_command_get_member(int32 node);
 
-/* "role@node" of the one who asks. */
+/* "role@node" of the caller. */
 extern char *shard_command_who(void);
 
 /*
- * Has a command carried out, at whatever node the coordinator is; its result. what: "cannot move ..."; the
- * reason for which it is refused becomes the detail of the error, with a hint.
+ * Has a command carried out, at whichever node the coordinator is; returns its result. what: "cannot move ..."; the
+ * reason of a refusal becomes the detail of the error, with a hint.
  */
 extern int64 shard_command_send(const ShardCommand *command, int64 timeout_us, const char *what);
 
@@ -60,17 +60,17 @@ extern int64 shard_command_send(const ShardCommand *command, int64 timeout_us, c
 extern void shard_command_plan(const ShardCommand *command, int64 timeout_us, const char *what,
 							   ShardPlan *plan);
 
-/* The number of a shard's home, moves towards it included, that a node has. */
+/* The number of shards whose home a node is, moves towards it included. */
 extern int64 shard_command_homes_of(int32 node);
 
 /*
- * Calls what looks at our tables, whose locks would be kept to the end of the transaction: whoever waits with them keeps
- * VACUUM FULL out, and behind that the control worker that is waited for. They go when it returns or raises, with
- * whatever it has written; memory of the caller's context stays. May be nested.
+ * Calls look, which reads the extension's tables, whose locks would be kept to the end of the transaction: a caller
+ * that waits with them keeps VACUUM FULL out, and behind that the control worker that is waited for. The locks go when
+ * look returns or raises, with whatever it has written; memory of the caller's context stays. May be nested.
  */
 extern void shard_command_look(void (*look)(void *arg), void *arg);
 
-/* Rows of one text each, as one text; "" if there are none. A look of its own. */
+/* Rows of one text each, as one text, palloc'd; "" if there are none. A look of its own. */
 extern char *shard_command_list(const char *query, const char *separator);
 
 /*
@@ -85,8 +85,8 @@ extern void shard_command_nap(void);
 
 #define SHARD_COMMAND_SECOND INT64CONST(1000000)
 
-/* A control worker that has just been started knows its node after that. */
+/* In this time, in microseconds, a control worker that has just been started learns its node. */
 #define SHARD_COMMAND_START_TIMEOUT (10 * SHARD_COMMAND_SECOND)
 
-/* A decision, with an election before it. */
+/* The time for a decision, with an election before it. */
 #define SHARD_COMMAND_TIMEOUT (20 * SHARD_COMMAND_SECOND)

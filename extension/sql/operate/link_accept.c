@@ -2,9 +2,9 @@
  * sql/operate/link_accept.c
  *		shard_link_accept: an operator ends the quarantine of a link (X4).
  *
- * The streams to the other node are ended and begun anew by the region workers, whose they are: each does
- * it in one of its turns, so whoever died meanwhile did it for its lanes or did not, and the operator may
- * call again. What comes from the other node is its own streams' affair: the operator calls there, too.
+ * The region workers end the streams to the other node and begin them again, each for its own lanes in one of its
+ * turns. A worker that died meanwhile did it for its lanes or did not, and the operator may call again. What comes from
+ * the other node is its own streams' affair: the operator calls there, too.
  */
 #include "postgres.h"
 

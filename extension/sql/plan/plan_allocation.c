@@ -340,7 +340,7 @@ assume_members(ShardPlanAllocation *plan)
 	plan->view.members = members;
 }
 
-/* With members, their order is the order of registration; who is no member has no region. */
+/* With members, their order is the order of registration; a node that is no member has no region. */
 static void
 order_regions(ShardPlanAllocation *plan)
 {

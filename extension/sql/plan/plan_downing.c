@@ -194,7 +194,7 @@ read_node(const ShardPlanValue *value, const ShardDowningView *view)
 	return place;
 }
 
-/* Read who reports whom: a list of pairs, observer and subject. */
+/* Reads which nodes report which: a list of pairs, observer and subject. */
 static void
 read_reports(const ShardPlanValue *argument, ShardDowningView *view)
 {

@@ -377,7 +377,7 @@ find_shard(Rehearsal *plan, int32 number)
 	return entry;
 }
 
-/* The entity that an access names; it is made if nobody has named it before. */
+/* The entity that an access names; it is made if no access has named it before. */
 static PlanEntity *
 find_entity(Rehearsal *plan, const Access *access)
 {
@@ -458,7 +458,7 @@ run_command(Rehearsal *plan, char *text, Access *access, dlist_head *victims)
 							 "out of range.");
 }
 
-/* One step: who was idle for too long leaves first, then what the access says is done. */
+/* One step: entities that were idle for too long leave first, then what the access says is done. */
 static void
 run_step(Rehearsal *plan, const char *given)
 {

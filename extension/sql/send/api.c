@@ -104,7 +104,10 @@ shard_api_check_size(const ShardType *type, int payload_len)
 						errhint("Raise it with shard_alter().")));
 }
 
-/* The inbox has no room. Who empties it is woken: it may be idle, and the sender tries again. */
+/*
+ * The inbox has no room. The caretaker, the worker that empties it, is woken: it may be idle, and the sender tries
+ * again.
+ */
 static void
 refuse(ShardDatabase *db)
 {
@@ -346,10 +349,9 @@ shard_passivate_entity(PG_FUNCTION_ARGS)
 }
 
 /*
- * Trigger on the segments: SQL writes would by-pass the append lock, and a row
- * at the wrong place is a lost message. So is what somebody truncates; only the
- * rotation does, which knows that all is handled. pg_restore may load them,
- * into a node that handles nothing.
+ * Trigger on the segments: SQL writes would by-pass the append lock, and a row at the wrong place is a lost message. So
+ * is each row of a segment that a client truncates; only the rotation truncates, which knows that all is handled.
+ * pg_restore may load them, into a node that handles nothing.
  */
 Datum
 shard_segment_guard(PG_FUNCTION_ARGS)

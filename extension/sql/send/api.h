@@ -19,7 +19,10 @@ extern void shard_api_init(void);
 extern void
 shard_api_tell(const char *type_name, const char *entity, int entity_len, Jsonb *message);
 
-/* The shard of an entity id, for whoever may send; also in a handler, as which the type's extractor does not run. */
+/*
+ * The shard of an entity id, for a caller that may send; also in a handler, whose role is not the one that the type's
+ * extractor runs as.
+ */
 extern int shard_api_shard(ShardType *type, const char *entity, int entity_len);
 
 /* Errors for an entity id, by its length, and for a message that is too large. */

@@ -37,9 +37,8 @@
 PG_FUNCTION_INFO_V1(shard_ask);
 
 /*
- * Errors where nobody can ask: in a handler, as a region worker would wait for
- * itself or for another that waits for it, on a standby, in a transaction that may not
- * write.
+ * Errors where a session cannot ask: in a handler, as a region worker would wait for itself or for another that waits
+ * for it, on a standby, in a transaction that may not write.
  */
 static void
 check_place(void)
@@ -52,8 +51,8 @@ check_place(void)
 }
 
 /*
- * Errors if no worker will take an ask for as long as somebody does not change
- * something. That workers do not run at the moment is no such thing.
+ * Errors if no worker will take an ask until an operator changes something. That workers do not run at the moment is no
+ * such thing.
  */
 static void
 check_node(const ShardDatabase *db, const ShardBoardView *view)

@@ -39,7 +39,7 @@
 
 PG_FUNCTION_INFO_V1(shard_drain);
 
-/* Workers wake nobody when they are done, so we look again after so many ms. */
+/* Workers wake no backend when they are done, so the backend looks again after this many ms. */
 #define FIRST_NAP 1
 #define LONGEST_NAP 20
 
@@ -139,8 +139,7 @@ has_changed(const Drain *drain, const Round *round)
 }
 
 /*
- * One round over all workers; begun anew when the lanes are divided anew. False if
- * the time is up.
+ * One round over all workers; starts again when the lanes are divided again. False if the time is up.
  */
 static bool
 run_round(Drain *drain)

@@ -1,6 +1,6 @@
 /*
  * sql/send/handler_api.c
- *		What a handler may call about itself: who am I, who sent, reply, stop.
+ *		What a handler may call about itself: its entity, the sender, reply, stop.
  */
 #include "postgres.h"
 

@@ -4,7 +4,7 @@
  */
 #pragma once
 
-/* A detail: of what asks region workers. */
+/* A detail, for functions that ask region workers. */
 #define SHARD_WAITS_FOR_ITSELF "The worker that runs the handler would wait for itself."
 
 /*

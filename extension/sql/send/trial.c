@@ -197,7 +197,7 @@ run_handler(Trial *trial)
 	trial->state = OidOutputFunctionCall(output, state);
 }
 
-/* All that runs as the type's owner, who is a guest here. */
+/* All that runs as the type's owner, a guest here. */
 static void
 run_as_guest(void *argument)
 {
@@ -249,7 +249,17 @@ check_place(void)
 	PreventCommandIfParallelMode("shard_try()");
 }
 
-/* The type to be tried, with the right to send checked. */
+/* Error 55000: the states of the type's entities are at other members. */
+static void
+report_not_hosted(const ShardType *type)
+{
+	ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					errmsg("entity type \"%s\" is not hosted on this node", type->name),
+					errdetail("States of its entities are at other members."),
+					errhint("Call shard_try() at a member that hosts it.")));
+}
+
+/* The type to be tried, with the right to send checked. A proxy may have no handler. */
 static ShardType *
 open_type(const char *name)
 {
@@ -262,6 +272,9 @@ open_type(const char *name)
 	(void) shard_catalog_lock(false);
 	type = shard_registry_get(name);
 	shard_security_check_send(type);
+	if (type->mode == SHARD_MODE_PROXY &&
+		(type->handler_name == NULL || type->handler_name[0] == '\0'))
+		report_not_hosted(type);
 	problem = shard_security_problem(type, &sqlstate);
 	if (problem == NULL)
 		problem = shard_handler_problem(type, &sqlstate);
@@ -288,10 +301,7 @@ check_home(const ShardType *type, int32 shard)
 	if (!known ? type->mode != SHARD_MODE_PROXY : shard_record_home_node(&home) == view.node)
 		return;
 	if (!known)
-		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-						errmsg("entity type \"%s\" is not hosted on this node", type->name),
-						errdetail("States of its entities are at other members."),
-						errhint("Call shard_try() at a member that hosts it.")));
+		report_not_hosted(type);
 	ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 					errmsg("the entity lives at node %d", shard_record_home_node(&home)),
 					errdetail("A handler is tried on the state of the entity, and that of shard %d "
@@ -328,8 +338,8 @@ set_entity(Trial *trial, ShardType *type, const char *id, int len)
 }
 
 /*
- * The answer: state, reply, told. To somebody who is no member of the type's
- * owner it tells no more than shard_ask would: the reply, or else the state.
+ * The answer: state, reply, told. To a user that is no member of the type's owner it tells no more than shard_ask
+ * would: the reply, or else the state.
  */
 static Datum
 form_result(FunctionCallInfo fcinfo, const Trial *trial)

@@ -2,10 +2,9 @@
  * sql/type/admin.c
  *		SQL functions that alter and stop entity types.
  *
- * Called by clients. Each takes the shared lock on the extension object, then
- * exclusive locks of our own that keep two of them apart (admin_lock.c), all to the end
- * of the transaction; region workers do not take the latter. All of it is
- * transactional, so a crash leaves a type as it was or as it was asked for.
+ * Called by clients. Each takes the shared lock on the extension object, then exclusive locks of the extension's own
+ * that keep two of them apart (admin_lock.c), all to the end of the transaction; region workers do not take the latter.
+ * All of it is transactional, so a crash leaves a type as it was or as it was asked for.
  */
 #include "postgres.h"
 
@@ -34,7 +33,6 @@ PG_FUNCTION_INFO_V1(shard_stop_type);
 PG_FUNCTION_INFO_V1(shard_type_mode);
 PG_FUNCTION_INFO_V1(shard_type_problem);
 
-/* Begins a change of a type; see admin.h. */
 void
 shard_admin_begin(const char *function)
 {
@@ -48,7 +46,6 @@ shard_admin_begin(const char *function)
 	shard_catalog_lock(false);
 }
 
-/* The row of the type that argument 0 names; see admin.h. */
 void
 shard_admin_open_type(FunctionCallInfo fcinfo, const char *what, ShardAdminType *stored,
 					  ShardSecurity *security)
@@ -150,7 +147,7 @@ alter_setting(ShardAdminType *type, const Change *change)
 	shard_settings_check(&type->settings);
 }
 
-/* What an administrator allows the caller, who is somebody else from here on. */
+/* What an administrator allows the caller, under whose role the session still runs: from here on it is another one. */
 static void
 check_limit(FunctionCallInfo fcinfo, const Change *change)
 {
@@ -161,7 +158,7 @@ check_limit(FunctionCallInfo fcinfo, const Change *change)
 		shard_admin_limit_setting(&wanted, change->id);
 }
 
-/* First the cluster hears of another owner, of those who may say so. */
+/* First the cluster hears of another owner, from a caller with the right to say so. */
 static void
 give_in_cluster(FunctionCallInfo fcinfo, Oid owner)
 {
@@ -207,7 +204,7 @@ shard_alter(PG_FUNCTION_ARGS)
 
 /*
  * shard_stop_type(type_name text): no entity of the type runs from now on; state
- * and messages are kept. Members of the owner.
+ * and messages are kept. Members of the owner. A proxy has no entities that could be stopped: error 55000.
  */
 Datum
 shard_stop_type(PG_FUNCTION_ARGS)
@@ -217,6 +214,12 @@ shard_stop_type(PG_FUNCTION_ARGS)
 
 	shard_admin_begin("shard_stop_type()");
 	shard_admin_open_type(fcinfo, "stop entity type", &type, &security);
+	if (strcmp(type.mode, "proxy") == 0)
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("entity type \"%s\" is a proxy on this node", type.name),
+						errdetail("Its entities run at other members."),
+						errhint("Call shard_stop_type() at the members that host it, see "
+								"shard_current_regions; shard_drop_type() takes the proxy away.")));
 	type.mode = "stopped";
 	shard_admin_row_update(&type);
 	shard_security_close_system(&security);
@@ -224,8 +227,8 @@ shard_stop_type(PG_FUNCTION_ARGS)
 }
 
 /*
- * shard.type_mode(mode text, role text) RETURNS text: what a type is on this node, which hosts nothing whose
- * role it lacks; the role may be NULL. NULL of NULL.
+ * shard.type_mode(mode text, role text) RETURNS text: what a type is on this node, which hosts no type whose role the
+ * node lacks; the role may be NULL. NULL of NULL.
  */
 Datum
 shard_type_mode(PG_FUNCTION_ARGS)
@@ -277,7 +280,7 @@ shard_type_problem(PG_FUNCTION_ARGS)
 		PG_RETURN_TEXT_P(cstring_to_text(problem));
 	if (type->handler_name[0] != '\0')
 		problem = handler_problem(type);
-	/* as after DROP OWNED: who makes the handler anew is not to find out then */
+	/* as after DROP OWNED: an owner that creates the handler again must know of the table before */
 	if (problem != NULL && no_table)
 		problem = psprintf("%s; its state table was dropped, too, with all states in it: make the "
 						   "handler anew, then shard_stop_type('%s') and shard_start() as before "

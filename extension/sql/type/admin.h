@@ -23,7 +23,7 @@ typedef struct ShardAdminType
 	const char *search_path;
 	ShardSettings settings;
 	Oid extractor[SHARD_EXTRACTORS]; /* InvalidOid: none */
-	bool problem;					 /* one is stored */
+	bool problem;					 /* a problem is stored */
 } ShardAdminType;
 
 /* Which function of the type a setting names. */
@@ -36,10 +36,10 @@ shard_admin_extractor(ShardSettingId id)
 }
 
 /*
- * admin_row.c: the row. Read locks it to the end of the transaction; false if
- * there is none. Insert fills in type_id, and takes the place of what a dropped type of the name has left; replace
- * is for another row of that number; both and update tell all processes, and update takes a stored problem away. Call
- * between SPI_connect and SPI_finish, as the system (security.h); results outlive SPI_finish.
+ * admin_row.c: the row. Read locks the row to the end of the transaction; false if there is none. Insert fills in
+ * type_id, and takes the place of what a dropped type of the name has left; replace is for another row of that number;
+ * both and update tell all processes, and update takes a stored problem away. Call between SPI_connect and SPI_finish,
+ * as the system (security.h); results outlive SPI_finish.
  */
 extern bool shard_admin_row_read(const char *name, ShardAdminType *type);
 extern void shard_admin_row_insert(ShardAdminType *type);
@@ -50,8 +50,8 @@ extern void shard_admin_row_delete(const ShardAdminType *type);
 
 /*
  * admin_table.c: the state table, which its owner may have dropped. Under the same conditions. Create fills in
- * state_table. Lock bars everybody else and returns whether the table is there
- * and has rows; drop drops it, if it is there.
+ * state_table. Lock bars all other sessions and returns whether the table is there and has rows; drop drops it, if it
+ * is there.
  */
 extern bool shard_admin_table_exists(const ShardAdminType *type);
 extern void shard_admin_table_check(const ShardAdminType *type);
@@ -65,19 +65,18 @@ extern void shard_admin_table_drop(const ShardAdminType *type);
  */
 extern void shard_admin_bind(ShardAdminType *type, const ShardRoutine *handler);
 
-/* Whether the type of its states exists. */
+/* Whether the type of the states exists. */
 extern bool shard_admin_has_state_type(const ShardAdminType *type);
 
 /*
- * admin.c: what every change of a type begins with. Begin takes the extension's lock, and
- * raises where nothing may be changed; function is its name for errors. Open
- * and close enclose the calls above.
+ * admin.c: what every change of a type begins with. Begin takes the extension's lock, and raises where nothing may be
+ * changed; function is the SQL function's name for errors. Open and close enclose the calls above.
  */
 extern void shard_admin_begin(const char *function);
 
 /*
- * The row of the type that argument 0 names, for the type's owner to change, locked; what: for the error if he is none. Opens
- * the stretch that the caller closes.
+ * The row of the type that argument 0 names, for the type's owner to change, locked; what names the command in the
+ * error for a caller that is no owner. Opens the stretch that the caller closes.
  */
 extern void shard_admin_open_type(FunctionCallInfo fcinfo, const char *what, ShardAdminType *stored,
 								  ShardSecurity *security);
@@ -86,25 +85,32 @@ extern void shard_admin_open_type(FunctionCallInfo fcinfo, const char *what, Sha
 extern void shard_admin_drop_init(void);
 
 /*
- * admin_lock.c: who may change what just now. All of them keep what they take to the end of the transaction, wait for
- * ten seconds or the session's lock_timeout, whichever is shorter, and raise 55P03 that names whom they have waited for.
+ * admin_lock.c: which session may change what just now. All of these functions keep the locks that they take to the end
+ * of the transaction, wait for ten seconds or the session's lock_timeout, whichever is shorter, and raise 55P03 that
+ * names the session that they have waited for.
  *
- * The list of types, for who adds one or gives one away, which counts and numbers by what is there.
+ * The list of types, for a session that adds one or gives one away, and counts and numbers by what is there.
  */
 extern void shard_admin_lock_list(void);
 
-/* The type of this name, for members of its owner, else 42501 with what they wanted, or 42704. */
+/* Locks the type of this name, for members of its owner, else 42501 with what they wanted, or 42704. */
 extern ShardType *shard_admin_lock_name(const char *name, const char *what);
 
-/* The same for who starts it; with the list of types, if it does not run here, and NULL if it is not here. */
+/*
+ * The same for a session that starts the type; with the list of types, if it does not run here, and NULL if it is not
+ * here.
+ */
 extern ShardType *shard_admin_lock_start(const char *name);
 
-/* Who keeps others from a relation, for ten seconds at least, in a sentence; NULL: nobody. Needs a snapshot. */
+/*
+ * Names the session that keeps others from a relation, for ten seconds at least, in a sentence; NULL: none does. Needs
+ * a snapshot.
+ */
 extern char *shard_admin_relation_holder(Oid relation);
 
 /*
- * Who keeps others from starting or altering entity types, one sentence for each: a List of char *, in the current memory
- * context. Needs a snapshot.
+ * The sessions that keep others from starting or altering entity types, one sentence for each: a List of char *, in the
+ * current memory context. Needs a snapshot.
  */
 extern List *shard_admin_lock_holders(void);
 
@@ -118,15 +124,15 @@ extern void shard_admin_check_executes(Oid owner, Oid function, const char *name
 extern void shard_admin_check_functions(const ShardAdminType *type);
 
 /*
- * Another owner: in the cluster, before anything is written in this transaction; and here, as the system, for the row to
- * be stored.
+ * admin_owner.c, too: another owner: in the cluster, before anything is written in this transaction; and here, as the
+ * system, for the row to be stored.
  */
 extern void shard_admin_owner_in_cluster(const char *type, Oid owner);
 extern void shard_admin_owner_here(ShardAdminType *type, Oid owner);
 
 /*
- * admin_limit.c: errors if a setting of the type is more than an administrator allows; if its owner, who has it not
- * yet, would have too many. As the caller, not as the system.
+ * admin_limit.c: errors if a setting of the type is more than an administrator allows; if its owner, without this type
+ * so far, would have too many. As the caller, not as the system.
  */
 extern void shard_admin_limit_setting(const ShardAdminType *type, ShardSettingId id);
 extern void shard_admin_limit_types(const char *name, Oid owner, int64 number_of_shards);

@@ -1,10 +1,10 @@
 /*
  * sql/type/admin_bind.c
- *		A handler for a type that is there, also when the type of its states was dropped and made anew.
+ *		A handler for a type that is there, also when the type of its states was dropped and created again.
  *
- * DROP TYPE ... CASCADE takes a composite state type and the handler, and leaves the rows of the states, whose columns are of
- * other types. So a type made anew that fits these columns can take its place; the command says why if it does not. The
- * change is one row of shard.type, in the transaction of the caller.
+ * DROP TYPE ... CASCADE takes a composite state type and the handler, and leaves the rows of the states, whose columns
+ * are of other types. So a type that is created again and fits these columns can take its place; the command says why
+ * if it does not. The change is one row of shard.type, in the transaction of the caller.
  */
 #include "postgres.h"
 

@@ -2,9 +2,10 @@
  * sql/type/admin_drop.c
  *		shard_drop_type: removes an entity type and what this database has of it (doc/protocol.md D28).
  *
- * Without force only what has nothing to lose goes. That is looked at when the caller asks, and, where others cannot go on
- * with the type, when his transaction commits, too, which may be much later. Nobody who sends meanwhile is kept waiting, nor
- * waited for; whose messages the second look does not see yet finds the type gone when he commits (session.c).
+ * Without force only what has nothing to lose goes. That is looked at when the caller asks, and, where others cannot go
+ * on with the type, when the caller's transaction commits, too, which may be much later. Sessions that send meanwhile
+ * neither wait nor are waited for; a sender whose messages the second look does not see yet finds the type gone at its
+ * commit (session.c).
  */
 #include "postgres.h"
 
@@ -34,7 +35,7 @@ PG_FUNCTION_INFO_V1(shard_drop_type);
 /* What waits here for a type, and what was given up of it. */
 typedef struct Waiting
 {
-	ShardLogWaiting log; /* nobody has read it yet */
+	ShardLogWaiting log; /* no worker has read it yet */
 	uint64 kept;		 /* in the stash, in the order of numbers, or parked */
 	uint64 dead;
 } Waiting;
@@ -49,7 +50,7 @@ typedef struct Drop
 
 static List *drops = NIL; /* in TopTransactionContext */
 
-/* Deletes the rows of the type from a table of ours and returns how many there were. */
+/* Deletes the rows of the type from a table of the extension and returns how many there were. */
 static uint64
 delete_rows(const ShardAdminType *type, const char *table)
 {
@@ -63,11 +64,11 @@ delete_rows(const ShardAdminType *type, const char *table)
 }
 
 /*
- * Error if a shard of the type is staged here: it is another node's until the move is decided, which only looks at
- * its ownership row (M5). Who has locked the state table sees every copy that was stored, if he looks at what is
- * committed now, and bars others: they lock it first, and until their commit (M18). What can become home no more
- * does not count, since it may stay for ever: the known epoch is a later one, or another's (M14); or the cluster
- * gave the name another number, so no fact of this one will come.
+ * Error if a shard of the type is staged here: it is another node's until the move is decided, which only looks at its
+ * ownership row (M5). A session that has locked the state table sees every copy that was stored, if it looks at what is
+ * committed now, and bars new copies: they lock it first, and until their commit (M18). What can become home no more
+ * does not count, since it may stay without end: the known epoch is a later one, or another's (M14); or the cluster gave
+ * the name another number, so no fact of this one will come.
  */
 static void
 refuse_staged(const ShardAdminType *type)
@@ -102,7 +103,7 @@ refuse_staged(const ShardAdminType *type)
 				 errhint("Try again when they are; see shard_rebalances.")));
 }
 
-/* How many rows of the type a table of ours has, as the active snapshot sees it. */
+/* How many rows of the type a table of the extension has, as the active snapshot sees it. */
 static uint64
 count_rows(int32 type_id, const char *table)
 {
@@ -273,11 +274,10 @@ look_again_later(const ShardAdminType *type)
 }
 
 /*
- * shard_drop_type(type_name text, force boolean): removes a type and its state
- * table. Unless forced, not while there is state, a message waits, read or not, or there is a
- * dead letter, which nobody could send again. With force messages that are still in the
- * inbox become dead letters, or, where other members may host the type, wait for
- * its shards to move there (D28). Not while shards are copied here. Members of the owner.
+ * shard_drop_type(type_name text, force boolean): removes a type and its state table. Unless forced, not while there is
+ * state, a message waits, read or not, or there is a dead letter, which could not be sent again. With force messages
+ * that are still in the inbox become dead letters, or, where other members may host the type, wait for its shards to
+ * move there (D28). Not while shards are copied here. Members of the owner.
  */
 Datum
 shard_drop_type(PG_FUNCTION_ARGS)

@@ -34,7 +34,6 @@ refuse(const char *type, const char *setting, const char *value, const char *bou
 			 bound)));
 }
 
-/* See admin.h. */
 void
 shard_admin_limit_setting(const ShardAdminType *type, ShardSettingId id)
 {
@@ -69,7 +68,10 @@ typedef struct Owned
 	int64 shards;
 } Owned;
 
-/* Who gives a table away has made the type as before, until the other role says that it wants it (S07). */
+/*
+ * A role that gives a table away counts as the one that has made the type, until the other role says that it wants it
+ * (S07).
+ */
 static void
 count_owned(ShardType *type, void *arg)
 {
@@ -83,7 +85,7 @@ count_owned(ShardType *type, void *arg)
 	owned->shards += type->number_of_shards;
 }
 
-/* See admin.h. The room of a cluster is everybody's (C20): nobody may take half of it. */
+/* All owners share the room of a cluster (C20): no owner may take half of it. */
 void
 shard_admin_limit_types(const char *name, Oid owner, int64 number_of_shards)
 {

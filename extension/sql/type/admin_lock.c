@@ -1,12 +1,12 @@
 /*
  * sql/type/admin_lock.c
- *		Who changes entity types keeps others from doing the same, to the end of his transaction.
+ *		A session that changes entity types keeps others from doing the same, to the end of its transaction.
  *
- * There are two locks. One is a type's own: whoever alters, stops, starts again or drops it has that, its owner or an
- * administrator. The other one is the list of types: whoever adds a type here, or gives one to another role, has
- * it, because types are numbered and counted by what is there, and because the cluster forgets a type only when no
- * open transaction may still add it (control_types.c). An owner's open transaction holds up other owners
- * through the second one alone; nobody waits for it without end, and who waited is told for whom.
+ * There are two locks. One is a type's own: a session that alters, stops, starts again or drops the type has that, as
+ * its owner or an administrator. The other one is the list of types: a session that adds a type here, or gives one to
+ * another role, has it, because types are numbered and counted by what is there, and because the cluster forgets a type
+ * only when no open transaction may still add it (control_types.c). An owner's open transaction holds up other owners
+ * through the second one alone; no session waits for it without end, and one that waited is told for which session.
  */
 #include "postgres.h"
 
@@ -29,12 +29,14 @@
 
 #include "base/compat.h"
 
-/* So long a command waits for a lock. */
+/* A command waits this long for a lock. */
 #define PATIENCE "10s"
 #define PATIENCE_MS (10 * 1000)
 
-/* Those who have the locks, and what is said of them. Of a prepared transaction there is no process, but its
- * lock on its own number. */
+/*
+ * The sessions that have the locks, and what is said of them. Of a prepared transaction there is no process, but its
+ * lock on its own number.
+ */
 #define HOLDERS \
 	" LEFT JOIN pg_stat_activity a ON a.pid = l.pid" \
 	" LEFT JOIN (SELECT x.virtualtransaction, p.* FROM pg_prepared_xacts p" \
@@ -64,7 +66,7 @@ static const char *const health_query =
 	" AND (l.classid = $1 OR (l.classid = 'pg_class'::regclass AND l.objid = $1 AND l.objsubid = 1))"
 	" AND coalesce(p.prepared, a.xact_start) < clock_timestamp() - interval '10 seconds'";
 
-/* $1: a relation; who has it locked, or waits to have it */
+/* $1: a relation; the session that has it locked, or waits to have it */
 static const char *const relation_query =
 	"SELECT format('%s has type or table %s locked since %s; its transaction is to be ended', " HOLDER
 	", l.relation::regclass, " SINCE ") FROM pg_locks l" HOLDERS
@@ -117,7 +119,7 @@ ask(const char *query, int count, Oid *types, Datum *values)
 	return holder;
 }
 
-/* Who has a lock. */
+/* The session that has a lock. */
 static char *
 holder_of(const LOCKTAG *tag)
 {
@@ -128,14 +130,13 @@ holder_of(const LOCKTAG *tag)
 	return ask(holder_query, 3, types, values);
 }
 
-/* See admin.h. */
 char *
 shard_admin_relation_holder(Oid relation)
 {
 	return ask(relation_query, 1, (Oid[]){OIDOID}, (Datum[]){ObjectIdGetDatum(relation)});
 }
 
-/* The wait was in vain, for whom it says. */
+/* The wait was in vain: names the session that it was for. */
 static void
 refuse(const LOCKTAG *tag, const ShardType *type)
 {

@@ -1,6 +1,6 @@
 /*
  * sql/type/admin_owner.c
- *		Whose an entity type is: the role that owns it in the cluster owns it at each node (C18).
+ *		The owner of an entity type: the role that owns it in the cluster owns it at each node (C18).
  *
  * shard_start and shard_start_proxy of a type that the cluster has make it that role's here, and only its members may
  * call them. shard_alter gives a type to another role: first in the cluster, then here, in the caller's
@@ -55,7 +55,7 @@ check_member(const char *type, const char *what, Oid role)
 				 errhint("Members of that role do it, and superusers; or take another name.")));
 }
 
-/* See admin.h. Of a type that goes, or is gone by the time, the coordinator says so. */
+/* About a type that is being dropped, or is dropped by the time, the coordinator answers. */
 Oid
 shard_admin_owner(const char *type, const char *what)
 {
@@ -70,11 +70,10 @@ shard_admin_owner(const char *type, const char *what)
 	return role;
 }
 
-/* See admin.h. */
 void
 shard_admin_check_executes(Oid owner, Oid function, const char *name)
 {
-	/* one that is gone suspends the type, and is nobody's */
+	/* a function that is gone suspends the type, and needs no right */
 	if (!SearchSysCacheExists1(PROCOID, ObjectIdGetDatum(function)) ||
 		shard_proc_aclcheck(function, owner, ACL_EXECUTE) == ACLCHECK_OK)
 		return;
@@ -85,7 +84,6 @@ shard_admin_check_executes(Oid owner, Oid function, const char *name)
 					errhint("GRANT EXECUTE ON FUNCTION %s to that role.", name)));
 }
 
-/* See admin.h. */
 void
 shard_admin_check_functions(const ShardAdminType *type)
 {
@@ -116,7 +114,6 @@ wait_for_owner(const char *type, const char *owner)
 	}
 }
 
-/* See admin.h. */
 void
 shard_admin_owner_in_cluster(const char *type, Oid owner)
 {
@@ -143,7 +140,6 @@ shard_admin_owner_in_cluster(const char *type, Oid owner)
 	wait_for_owner(type, name);
 }
 
-/* See admin.h. */
 void
 shard_admin_owner_here(ShardAdminType *type, Oid owner)
 {

@@ -82,9 +82,7 @@ fill_in(ShardAdminType *type, const ShardClusterType *wanted)
 	type->search_path = shard_admin_search_path();
 }
 
-/*
- * The function whose EXECUTE lets one send; none: only the owner may.
- */
+/* The function on which EXECUTE allows to send; none: only the owner may. */
 static void
 take_handler(FunctionCallInfo fcinfo, ShardAdminType *type)
 {
@@ -95,7 +93,7 @@ take_handler(FunctionCallInfo fcinfo, ShardAdminType *type)
 }
 
 /*
- * The type is here: good, if it is a proxy. A function that is named becomes the one that says who may send.
+ * The type is here: good, if it is a proxy. A function that is named becomes the one whose EXECUTE allows to send.
  */
 static void
 start_again(FunctionCallInfo fcinfo, const ShardType *known)
@@ -124,9 +122,9 @@ start_again(FunctionCallInfo fcinfo, const ShardType *known)
 }
 
 /*
- * shard_start_proxy(type_name text, role text = NULL, handler text = NULL): a type that members with
- * that role host. Whoever has CREATE on the database and is a member of the type's owner in the cluster, who owns it
- * here, too (C18).
+ * shard_start_proxy(type_name text, role text = NULL, handler text = NULL): a type that members with that role host.
+ * For roles that have CREATE on the database and are members of the type's owner in the cluster, which owns it here,
+ * too (C18).
  */
 Datum
 shard_start_proxy(PG_FUNCTION_ARGS)

@@ -1,6 +1,6 @@
 /*
  * sql/type/admin_row.c
- *		Rows of table shard.type, for those who change them.
+ *		Rows of table shard.type, for the functions that change them.
  */
 #include "postgres.h"
 
@@ -159,7 +159,7 @@ group_of(const ShardAdminType *type, int32 last)
 
 /*
  * A number that no type here has had, in a group of lanes that fits its owner. The sequence does not know those that a
- * cluster gave, and has to know those that were left out: a number is given once. Nobody else numbers a type now
+ * cluster gave, and has to know those that were left out: a number is given once. No other session numbers a type now
  * (shard_admin_lock_list).
  */
 static int32
@@ -286,7 +286,7 @@ shard_admin_row_update(const ShardAdminType *type)
 	tell_everybody();
 }
 
-/* Stores whose a type is. */
+/* Stores the owner of a type. */
 void
 shard_admin_row_owner(const ShardAdminType *type)
 {

@@ -82,7 +82,10 @@ read_setting(FunctionCallInfo fcinfo, ShardSettingId id, ShardAdminType *type)
 	type->settings.value[id] = value;
 }
 
-/* Error for what would have no effect: settings of an order that nobody asked for. Later on shard_alter may end an order. */
+/*
+ * Error for what would have no effect: settings of an order that was not asked for. Later on shard_alter may end an
+ * order.
+ */
 static void
 check_order(const ShardSettings *settings)
 {
@@ -181,8 +184,8 @@ refuse_differences(const char *name, const Difference *difference)
 }
 
 /*
- * Its state table was dropped. Whoever starts types again and again, as a deployment does, has not said by that that the
- * entities shall go on from nothing with the messages that wait; whoever stops the type before has.
+ * The type's state table was dropped. A caller that starts types again and again, as a deployment does, has not said by
+ * that that the entities shall go on from nothing with the messages that wait; a caller that stops the type before has.
  */
 static void
 refuse_lost_table(const char *name)
@@ -201,8 +204,8 @@ refuse_lost_table(const char *name)
 }
 
 /*
- * Its state table was dropped, and the type begins anew with what waits for it. Whoever has the states elsewhere puts
- * them back before he commits.
+ * The type's state table was dropped, and the type starts empty, with the messages that wait for it. An owner that has
+ * the states elsewhere puts them back before the commit.
  */
 static void
 make_table_anew(const ShardType *type, const ShardAdminType *wanted, ShardAdminType *stored)
@@ -220,8 +223,8 @@ make_table_anew(const ShardType *type, const ShardAdminType *wanted, ShardAdminT
 }
 
 /*
- * The type is there: nothing to do if it is the same and runs. A stopped one
- * is resumed, with another table if its own was dropped, and one whose handler was made anew is bound to that.
+ * The type is there: nothing to do if it is the same and runs. A stopped one is resumed, with another table if its own
+ * was dropped, and one whose handler was created again is bound to that.
  */
 static void
 start_again(const ShardType *type, const ShardAdminType *wanted)
@@ -271,8 +274,8 @@ start_again(const ShardType *type, const ShardAdminType *wanted)
 }
 
 /*
- * Whether the cluster has, or had, other members, as far as this database knows durably: what they
- * called types is in the map, whoever is left, and whether or not the control worker runs.
+ * Whether the cluster has, or had, other members, as far as this database knows durably: what they called types is in
+ * the map, whichever members are left, and whether or not the control worker runs.
  */
 bool
 shard_admin_had_others(void)
@@ -288,7 +291,7 @@ shard_admin_had_others(void)
 }
 
 /*
- * Nobody speaks with a node that takes no part in its cluster: it would wait for a coordinator in vain.
+ * No coordinator speaks with a node that takes no part in its cluster: the type would wait for one in vain.
  */
 static void
 check_part(const char *name)
@@ -356,7 +359,8 @@ check_limits(const ShardAdminType *type, bool is_new)
 }
 
 /*
- * Functions are everybody's unless somebody says otherwise, so types are, too; whoever starts one is told as long as that is so.
+ * All roles may execute a function unless its owner revokes that, so all may send to a type, too; a caller that starts
+ * one is told as long as that is so.
  */
 static void
 tell_if_open(const ShardAdminType *type)
@@ -378,10 +382,9 @@ tell_if_open(const ShardAdminType *type)
 }
 
 /*
- * shard_start(type_name text, handler text, settings…): makes an entity type
- * and its state table, makes a proxy a host, or resumes it. Whoever has CREATE on the database and
- * EXECUTE on the functions; becomes the type's owner, unless the cluster has the type: then its owner does, of which he
- * has to be a member (C18).
+ * shard_start(type_name text, handler text, settings…): makes an entity type and its state table, makes a proxy a host,
+ * or resumes it. For roles that have CREATE on the database and EXECUTE on the functions. The caller becomes the type's
+ * owner, unless the cluster has the type: then the owner there does, of which the caller has to be a member (C18).
  */
 Datum
 shard_start(PG_FUNCTION_ARGS)
@@ -423,8 +426,8 @@ shard_start(PG_FUNCTION_ARGS)
 }
 
 /*
- * shard_shard_id(type_name text, entity_id text) RETURNS int: the shard of an
- * entity. Whoever may send to the type, because it may run an extractor.
+ * shard_shard_id(type_name text, entity_id text) RETURNS int: the shard of an entity. For roles that may send to the
+ * type, because it may run an extractor.
  */
 Datum
 shard_shard_id(PG_FUNCTION_ARGS)

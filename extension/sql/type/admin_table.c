@@ -2,10 +2,9 @@
  * sql/type/admin_table.c
  *		The state table of an entity type.
  *
- * An ordinary table in schema shard_entity, which belongs to the type's owner
- * and says who that is. Nobody may create tables there but the extension, so
- * it is made by the system and then given away. Commands that make or drop a table run
- * no code of its owner's: there are no rows yet, and it is never altered here.
+ * An ordinary table in schema shard_entity, which belongs to the type's owner: the table's owner is the type's. Only
+ * the extension may create tables there, so it is made by the system and then given away. Commands that make or drop a
+ * table run no code of its owner: there are no rows yet, and it is never altered here.
  */
 #include "postgres.h"
 
@@ -29,20 +28,19 @@
 
 #define ENTITY_SCHEMA "shard_entity"
 
-/* Columns that are ours; no attribute of a composite state may be called so. */
+/* The extension's own columns; no attribute of a composite state may be called so. */
 static const char *const own_column[] = {"shard", "entity_id", "version", "remembered",
 										 "updated_at"};
 
 /*
- * State rows are updated all the time, in place while the page has room for
- * the new version. Pages are pruned by whoever updates; vacuum has to come
- * early for the index only.
+ * State rows are updated all the time, in place while the page has room for the new version. Updates prune pages;
+ * vacuum has to come early for the index only.
  */
 #define STORAGE_PARAMETERS \
 	"fillfactor = 50, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.05," \
 	" autovacuum_analyze_threshold = 1000, autovacuum_analyze_scale_factor = 0.1"
 
-/* Runs one command of ours. */
+/* Runs one command of the extension. */
 static void
 run(const char *command)
 {
@@ -143,7 +141,7 @@ append_state_columns(StringInfo buf, const ShardRoutine *handler)
 	ReleaseTupleDesc(desc);
 }
 
-/* Default privileges of whoever made the table have nothing to say here: it is its owner's, and nobody else's. */
+/* Default privileges of the role that made the table have nothing to say here: its owner alone has rights on it. */
 static void
 close_to_others(const char *table, const char *owner)
 {
@@ -167,7 +165,7 @@ close_to_others(const char *table, const char *owner)
 		run(psprintf("GRANT ALL ON TABLE %s TO %s", table, owner));
 }
 
-/* Whose states another table of that name has nobody can say. */
+/* Another table of that name may have any states. */
 static void
 check_name_is_free(const ShardAdminType *type, const char *table)
 {

@@ -2,10 +2,10 @@
  * sql/type/strategy.c
  *		Runs a type's own allocation functions for the control worker of this node.
  *
- * A peer procedure, since the control worker comes over libpq as a peer does; but it answers this
- * node's own processes only, who know a number that is in shared memory and nowhere else. The functions run
- * as the type's owner, in a security-restricted operation, read only, and for a limited time. What they
- * raise is the answer. Nothing is written: there is nothing to leave behind.
+ * A peer procedure, since the control worker comes over libpq as a peer does; but it answers this node's own processes
+ * only, which know a number that is in shared memory and nowhere else. The functions run as the type's owner, in a
+ * security-restricted operation, read only, and for a limited time. What they raise is the answer. Nothing is written:
+ * there is nothing to leave behind.
  */
 #include "postgres.h"
 
@@ -36,8 +36,9 @@ PG_FUNCTION_INFO_V1(shard_strategy_call);
 
 /*
  * For all functions of one question, and how much longer they may catch that it is over: then the backend ends, before
- * the coordinator gives it up (control_strategy.c) and asks another one. Where the server's own code looks at no
- * interrupts nothing ends it; others know by its place as a visitor, and ask nothing of the owner as long as it is there.
+ * the control worker gives it up (control_strategy.c) and asks another one. Where the server's own code looks at no
+ * interrupts nothing ends the backend; other processes know that by its place as a visitor, and ask nothing of the
+ * owner as long as it is there.
  */
 #define TIMEOUT_MS 5000
 #define OVERDUE_MS 2000

@@ -212,7 +212,8 @@ read_notes(int32 node, const char *bytes, int length, List *notes)
 }
 
 /*
- * What this node knows, and, if the reader may ask, what the others do. Who does not answer is missing.
+ * What this node knows, and, if the reader may ask, what the other nodes do. Rows of a node that does not answer are
+ * missing.
  */
 static List *
 collect(bool ask)

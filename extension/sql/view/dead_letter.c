@@ -77,8 +77,7 @@ add_owned(ShardType *type, void *arg)
 }
 
 /*
- * The types whose messages the caller may send again: the one named, or all
- * that he owns.
+ * The types whose messages the caller may send again: the one named, or all that the caller owns.
  */
 static ArrayType *
 choose_types(FunctionCallInfo fcinfo)
@@ -217,9 +216,7 @@ move_batch(Redrive *redrive, int64 *last)
 	return true;
 }
 
-/*
- * Raises the error about a dead letter of somebody else's type, or of none.
- */
+/* Raises the error about a dead letter of another owner's type, or of none. */
 static void
 report_foreign(int32 type_id, int64 id)
 {

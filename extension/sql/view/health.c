@@ -35,7 +35,7 @@
 
 PG_FUNCTION_INFO_V1(shard_health);
 
-/* An inbox is nearly full at so many percent of shard.inbox_max_size. */
+/* An inbox is nearly full at this percentage of shard.inbox_max_size. */
 #define NEARLY_FULL 80
 
 /* Rows of one text column: a problem each. */
@@ -114,9 +114,6 @@ struct ShardHealth
 	int capacity;
 };
 
-/*
- * Adds a problem; see health.h.
- */
 void
 shard_health_add(ShardHealth *problems, const char *text)
 {
@@ -139,9 +136,7 @@ launcher_runs(void)
 	return pid != 0;
 }
 
-/*
- * A worker that does not run, and for whom; there may be no room for it.
- */
+/* A worker that does not run, with the owners it works for; there may be no room for it. */
 static void
 say_missing(ShardHealth *problems, ShardDatabase *db, int worker)
 {
@@ -166,7 +161,7 @@ say_missing(ShardHealth *problems, ShardDatabase *db, int worker)
 }
 
 /*
- * Workers that do not run, owners that have none, and those that have one together though nobody allowed it.
+ * Workers that do not run, owners that have none, and owners that share one though no setting allows it.
  */
 static void
 check_workers(ShardHealth *problems, ShardDatabase *db)

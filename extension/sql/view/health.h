@@ -20,7 +20,10 @@ extern void shard_health_still(ShardHealth *health);
 /* health_strategy.c: allocation functions that run here and do not come to an end. */
 extern void shard_health_strategies(ShardHealth *health);
 
-/* health_table.c: tables of ours that others have locked for a second. False: nothing else can be looked at. */
+/*
+ * health_table.c: tables of the extension that other sessions have locked for a second. False: nothing else can be
+ * looked at.
+ */
 extern bool shard_health_tables(ShardHealth *health);
 
 /* health_cluster.c: what is wrong with the cluster, as this node knows it. */

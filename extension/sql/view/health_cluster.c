@@ -2,10 +2,10 @@
  * sql/view/health_cluster.c
  *		What is wrong with the cluster, as this node knows it; a part of shard_health.
  *
- * Read from shared memory and from what was decided; the control worker is asked for what it has
- * observed. Other nodes are not asked, for who cannot be reached must not make this slow; but for who is there, where
- * a silent node's address answers, and silent nodes, for a moment, whether entities run there, and who hears those that
- * do not say so.
+ * Read from shared memory and from what was decided; the control worker is asked for what it has observed. Other nodes
+ * are not asked, for a node that cannot be reached must not make this slow, with two exceptions: where a silent node's
+ * address answers, it is asked for its identity; and silent nodes are asked, for a moment, whether entities run there,
+ * and other members, whether they hear those that do not say so.
  */
 #include "postgres.h"
 
@@ -27,10 +27,10 @@
 
 #include "base/compat.h"
 
-/* Silent for so long counts as a problem even before the failure detector says so; in seconds. */
+/* Silence for this time counts as a problem even before the failure detector says so; in seconds. */
 #define NOT_HEARD 60
 
-/* Who answers the control worker's calls answers this one, too. */
+/* A node that answers the control worker's calls answers this one, too. */
 #define WHO_TIMEOUT_MS 1000
 
 /* A link that failed once is tried again within that time, and most often with success; in seconds. */
@@ -134,9 +134,7 @@ typedef struct Voters
 	StringInfoData names; /* of those that are missing */
 } Voters;
 
-/*
- * Who of the voters is not reached. A start that was downed does not vote (C7).
- */
+/* The voters that are not reached. A start that was downed does not vote (C7). */
 static void
 look_at_voters(Voters *voters, List *reports)
 {
@@ -192,8 +190,8 @@ why_no_coordinator(const ShardBoardView *view, const Voters *voters)
 }
 
 /*
- * What is lost while nobody is coordinator; known homes go on (L1). Whom voters answer that cannot call it has a link to
- * mend before all else, which is said first.
+ * What is lost while there is no coordinator; known homes go on (L1). If voters answer this node but cannot call it, it
+ * has a link to mend before all else, which is said first.
  */
 static void
 check_coordinator(ShardHealth *health, const ShardBoardView *view, List *reports, bool answers)
@@ -213,8 +211,8 @@ check_coordinator(ShardHealth *health, const ShardBoardView *view, List *reports
 }
 
 /*
- * Does the coordinator know what runs here? Homes that it gives before are at other nodes, and stay there
- * until shards are rebalanced. Nobody else could get them while this node is alone.
+ * Does the coordinator know what runs here? Homes that it gives before are at other nodes, and stay there until shards
+ * are rebalanced. While this node is alone no other node could get them.
  */
 static void
 check_types(ShardHealth *health, ShardDatabase *db, const ShardBoardView *view, List *reports)
@@ -234,7 +232,7 @@ since(const ShardMemberReport *report)
 	return psprintf("for " INT64_FORMAT " s", report->heard_us / 1000000);
 }
 
-/* Who has to be let in where, for a link that works in one direction alone. */
+/* Which role has to be let in where, for a link that works in one direction alone. */
 static char *
 let_in(int32 node)
 {
@@ -246,8 +244,9 @@ let_in(int32 node)
 }
 
 /*
- * Who answers at the address of a silent member, if that is not the member: its database was dropped there and made anew,
- * or the address leads elsewhere. NULL: it is the member, or nobody can say (yet). It answers others' calls, so this is short.
+ * The node that answers at the address of a silent member, if that is not the member: the member's database was dropped
+ * there and created again, or the address leads elsewhere. NULL: it is the member, or that is unknown (yet). The
+ * database there answers the calls of others, so this is short.
  */
 static const char *
 other_there(const ShardBoardView *view, const ShardMemberRecord *record, int32 node)
@@ -259,7 +258,7 @@ other_there(const ShardBoardView *view, const ShardMemberRecord *record, int32 n
 	shard_peer_client_ask(&question, 1, "who", WHO_TIMEOUT_MS);
 	if (!question.answered)
 		return NULL;
-	/* a copy, or one that does not know yet who it is: nobody shall be written off for that */
+	/* a copy, or a node that does not know its identity yet: that is no reason to write off a member */
 	if (question.answer == NULL)
 		return NULL;
 	reader = (ShardReader){question.answer, question.answer + question.answer_length, false};
@@ -337,8 +336,8 @@ check_link(ShardHealth *health, const ShardBoardView *view, const ShardDirectory
 }
 
 /*
- * Links of region workers to a member that answers the calls of the control worker: what they meet nobody else
- * hears of, a table there that cannot grow, or a limit of connections.
+ * Links of region workers to a member that answers the calls of the control worker: they alone meet some obstacles, a
+ * table there that cannot grow, or a limit of connections.
  */
 static void
 check_data_links(ShardHealth *health, const ShardMemberReport *report)
@@ -404,7 +403,7 @@ check_member(ShardHealth *health, const ShardBoardView *view, const ShardDirecto
 	switch ((ShardMemberStatus) member->record.status)
 	{
 		case SHARD_MEMBER_DOWN:
-			/* Nobody talks to it, so nobody hears whether its server runs (I9). */
+			/* No node talks to it, so none hears whether its server runs (I9). */
 			shard_health_add(
 				health,
 				psprintf(
@@ -431,7 +430,7 @@ check_member(ShardHealth *health, const ShardBoardView *view, const ShardDirecto
 }
 
 /*
- * Somebody else wants a member's place (I14). Of this node itself that is news only while it has the place.
+ * Another node wants a member's place (I14). Of this node itself that is news only while it has the place.
  */
 static void
 check_claim(ShardHealth *health, const ShardBoardView *view, const ShardDirectoryMember *member,
@@ -479,7 +478,7 @@ check_members(ShardHealth *health, const ShardBoardView *view, List *reports)
 }
 
 /*
- * Connections that are not even begun: by our own settings, or by what an address has.
+ * Connections that are not even begun: because of this server's own settings, or of what an address has.
  */
 static void
 check_connections(ShardHealth *health)
@@ -510,7 +509,8 @@ check_connections(ShardHealth *health)
 }
 
 /*
- * Where others talk to instead of this node: nobody sees it but who knows that he is at that address.
+ * Names the database that others reach instead of this node: only a node that knows that it should be at that address
+ * can see that.
  */
 static void
 check_own_address(ShardHealth *health, const ShardBoardView *view)
@@ -602,9 +602,6 @@ say_still(ShardHealth *health, ShardDatabase *db)
 			pid));
 }
 
-/*
- * Adds what is wrong; see health.h.
- */
 void
 shard_health_cluster(ShardHealth *health)
 {
@@ -615,7 +612,7 @@ shard_health_cluster(ShardHealth *health)
 		return;
 	shard_board_get(db, &view);
 	check_self(health, db, &view);
-	/* Nobody talks to a fenced or downed node: that it hears of none says nothing about them. */
+	/* No node talks to a fenced or downed node: that it hears of none says nothing about them. */
 	if (view.fenced || view.downed)
 		return;
 	if (view.known && shard_shmem_worker_runs(db, SHARD_CONTROL_WORKER))

@@ -49,9 +49,7 @@ lack(const ShardGateLook *look)
 		SyncRepStandbyNames, look->connected, look->wanted);
 }
 
-/*
- * Adds what is wrong with the gate; see health.h. A fenced node is told that it is.
- */
+/* A fenced node is told that it is. */
 void
 shard_health_gate(ShardHealth *health)
 {

@@ -34,9 +34,9 @@
 #include "base/compat.h"
 
 /*
- * Shards that were moved in vain, twice or more in the last hour, not with success since, and lately: who still
- * wants such a move tries again within minutes. What was tried before the home or the target became something else, or
- * the pin of the shard, is not wanted any more, or begins anew. $1: say why.
+ * Shards that were moved in vain, twice or more in the last hour, not with success since, and lately: a coordinator
+ * that still wants such a move tries again within minutes. A move that was tried before the home or the target became
+ * something else, or the pin of the shard, is not wanted any more, or counts from the start. $1: say why.
  */
 static const char *const failing_query =
 	"WITH changed AS MATERIALIZED (SELECT c.id, c.kind, c.from_node AS node, c.type_id, c.shard FROM shard.decision c"
@@ -66,7 +66,7 @@ static const char *const strays_query =
 	"SELECT type_id, shard, epoch, coalesce(move_id, 0), state FROM shard.own"
 	" WHERE state IN ('stopping', 'sealed', 'staged') ORDER BY type_id, shard LIMIT 1000";
 
-/* A copy of which nothing has come for so long is not just large. */
+/* A copy of which nothing has come for this time is not just large. */
 #define STILL_MS 5000
 
 /* Shards of one type at one node. */
@@ -299,8 +299,8 @@ count_all(const ShardMap *map, ShardArena *arena, const char *role)
 }
 
 /*
- * Nobody has the role of a type, or too few members with it have ever been there for its first homes (C4). The first
- * is said where the type was started: the map keeps types that nobody has any more.
+ * No node has the role of a type, or too few members with it have ever been there for its first homes (C4). The first
+ * is said where the type was started: the map keeps types that no node has any more.
  */
 static void
 check_role(ShardHealth *health, const ShardMap *map, ShardArena *arena,
@@ -356,8 +356,8 @@ check_roles(ShardHealth *health, const ShardMap *map, ShardArena *arena)
 }
 
 /*
- * A type of states that was altered at some nodes only: the cluster has the structure that was altered last, and who
- * has another one says so, before a shard has to move.
+ * A type of states that was altered at some nodes only: the cluster has the structure that was altered last, and a node
+ * that has another one says so, before a shard has to move.
  */
 static void
 check_structure(ShardHealth *health, ShardArena *arena, const ShardTypeRecord *known,
@@ -423,8 +423,8 @@ is_stray(const ShardHomeRecord *home, int32 self, bool staged, int32 epoch, int6
 }
 
 /*
- * Shards that stand still here, or cannot come here, for nobody's move. Only an older version, or a row that was
- * changed by hand, gets there.
+ * Shards that stand still here, or cannot come here, without a move of theirs under way. Only an older version, or a
+ * row that was changed by hand, makes such shards.
  */
 static void
 check_strays(ShardHealth *health, const ShardMap *map, ShardArena *arena, int32 self)
@@ -493,7 +493,7 @@ check_failing(ShardHealth *health)
 	shard_security_end(&security);
 }
 
-/* Does somebody copy who does not come on? A process that has ended leaves its note as it was. */
+/* Has a copy a backend, but no progress? A process that has ended leaves its note as it was. */
 static bool
 stands_still(const ShardImportProgress *import)
 {
@@ -519,7 +519,7 @@ count_still(const ShardImportProgress *imports, int count, int which)
 	return copies;
 }
 
-/* Types whose shards are not copied to here, since what their owners have made of their tables takes long. */
+/* Types whose shards are not copied to here, since triggers or constraints of their tables' owners take long. */
 static void
 check_imports(ShardHealth *health, ShardDatabase *db)
 {
@@ -544,9 +544,6 @@ check_imports(ShardHealth *health, ShardDatabase *db)
 	}
 }
 
-/*
- * Adds what is wrong; see health.h.
- */
 void
 shard_health_moves(ShardHealth *health, List *reports)
 {

@@ -2,7 +2,8 @@
  * sql/view/health_room.c
  *		Is the room for entity types nearly used (doc/protocol.md C20)? A part of shard_health.
  *
- * Told before somebody's type is refused, with who has most, so that an administrator can do something for the others.
+ * Told before a type is refused, with the owner that has most, so that an administrator can do something for the
+ * others.
  */
 #include "postgres.h"
 
@@ -80,7 +81,7 @@ used(const ShardTypeRoom *room, int part)
 			   room->bytes * 100 * part / SHARD_ROOM_BYTES);
 }
 
-/* Who has most of it. */
+/* The owner that has most of it. */
 static const Share *
 find_greatest(const List *shares)
 {
@@ -124,7 +125,7 @@ tell(ShardHealth *health, const Room *room)
 					 owner->owner, owner->room.types, owner->room.shards));
 }
 
-/* See health.h. A node that is alone in its cluster has no such bounds. */
+/* A node that is alone in its cluster has no such bounds. */
 void
 shard_health_room(ShardHealth *health)
 {

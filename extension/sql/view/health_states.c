@@ -1,13 +1,13 @@
 /*
  * sql/view/health_states.c
- *		State rows that are nobody's; a part of shard_health.
+ *		State rows that no entity uses; a part of shard_health.
  *
- * A restored dump, or SQL, puts states where their shards do not live: into a table whose type is not started, or of shards
- * whose home is another node, or any that comes first. Entities do not use them, and begin anew at their home. No move
+ * A restored dump, or SQL, puts states where their shards do not live: into a table whose type is not started, or of
+ * shards whose home is another node, or any that comes first. Entities start without them, at their home. No move
  * brings such a shard here before they are gone (M26).
  *
- * Tables are read without SQL (state_door.h), nobody is waited for, and so much of a large type is looked at as takes a
- * moment: another part each time.
+ * Tables are read without SQL (state_door.h), no lock is waited for, and of a large type only a part is looked at,
+ * another one each time, so that the look takes a moment.
  */
 #include "postgres.h"
 
@@ -34,7 +34,7 @@
 #define ALL_LOOKS 2000
 #define LEAST_LOOKS 10
 
-/* Of a type so many are told apart, and so many named. */
+/* Of a type this many shards are told apart, and this many named. */
 #define STRANGE 100
 #define NAMED 5
 
@@ -45,7 +45,7 @@ static const char *const undone_query =
 	"SELECT o.shard FROM shard.own o JOIN shard.route r USING (type_id, shard)"
 	" WHERE o.type_id = $1 AND o.state = 'sealed' AND r.doubt > o.epoch";
 
-/* Those of them for which messages wait. They were taken in, so nobody else has them. */
+/* Those of them for which messages wait. This node took these messages in, so no other node has them. */
 static const char *const undone_held_query =
 	"SELECT DISTINCT h.shard FROM shard.held h JOIN shard.own o USING (type_id, shard)"
 	" JOIN shard.route r USING (type_id, shard)"
@@ -60,7 +60,7 @@ typedef struct Candidate
 	char *name;
 } Candidate;
 
-/* Shards of a type whose rows are nobody's. */
+/* Shards of a type whose rows no entity uses. */
 typedef struct Strange
 {
 	int count;
@@ -123,7 +123,10 @@ read_shards(int32 type_id, const char *query)
 	return own;
 }
 
-/* Shards with rows and without an ownership row, at most STRANGE; looks at so many, a part of them all. */
+/*
+ * Finds shards with rows and without an ownership row, at most STRANGE; looks at the given number of shards, a part of
+ * them all.
+ */
 static int
 find_strange(const Candidate *type, int looks, int32 *strange)
 {
@@ -193,7 +196,7 @@ check_type(ShardHealth *health, const Candidate *type, int looks, int32 self)
 					 strange.names.data, strange.count > NAMED ? ", ..." : ""));
 }
 
-/* Has the shard rows here? Of a table that somebody has locked nobody knows. */
+/* Has the shard rows here? Of a table that another session has locked that is unknown. */
 static bool
 has_rows(const Candidate *type, int32 shard)
 {
@@ -204,7 +207,7 @@ has_rows(const Candidate *type, int32 shard)
 	return count > 0;
 }
 
-/* Two homes were active: what the one here did counts no more, until somebody has seen to it. */
+/* Two homes were active: what the one here did does not count, until an operator has seen to it. */
 static void
 check_undone(ShardHealth *health, const Candidate *type, int looks, int32 self)
 {
@@ -252,7 +255,7 @@ gather(ShardType *type, void *arg)
 	*types = lappend(*types, candidate);
 }
 
-/* Who is alone takes the homes of what he has states of before anybody joins (C21). */
+/* A node that is alone takes the homes of the shards that it has states of before another node joins (C21). */
 static void
 check_strange(ShardHealth *health)
 {
@@ -277,9 +280,6 @@ check_strange(ShardHealth *health)
 	}
 }
 
-/*
- * Adds what is wrong; see health.h.
- */
 void
 shard_health_states(ShardHealth *health)
 {

@@ -2,10 +2,10 @@
  * sql/view/health_still.c
  *		Messages that could be handled and are not; a part of shard_health.
  *
- * What stands still for ever is what a worker has forgotten: it is not to be asked. Tables say what could be
- * handled, and have said so for a while; then each worker concerned has to run a whole turn, which would handle
- * it; what is there still, stands still. A backlog is not taken for that: as long as a worker has more to do than
- * one turn takes, nothing is said of it but that it does not move at all.
+ * A message stands still until a restart if a worker has forgotten it, so the worker is not asked. Tables say what
+ * could be handled, and have said so for a while; then each worker concerned has to run a whole turn, which would
+ * handle it; what is there still, stands still. A backlog is not taken for that: as long as a worker has more to do
+ * than one turn takes, nothing is said of it but that it does not move at all.
  */
 #include "postgres.h"
 
@@ -34,20 +34,26 @@
 
 #include "base/compat.h"
 
-/* What could be handled for so long, and a worker that did nothing for so long, is worth a word; in seconds. */
+/*
+ * Messages that could be handled for this time, and a worker that did nothing for this time, are worth a word; in
+ * seconds.
+ */
 #define STILL_SECONDS 10
 
-/* A call of a type's code ends its worker when it ran so many times its handler_timeout, and for so long (call.c). */
+/*
+ * A call of a type's code ends its worker when it ran for this multiple of its handler_timeout, and for at least this
+ * time (call.c).
+ */
 #define OVERDUE_TIMES 4
 #define OVERDUE_SECONDS 10
 
 /* A worker runs a whole turn within this time, or has a backlog; in microseconds. */
 #define TURN_PATIENCE (3 * USECS_PER_SEC)
 
-/* An entity whose state row somebody held is looked at again after a tenth of a second; in microseconds. */
+/* An entity whose state row another session held is looked at again after a tenth of a second; in microseconds. */
 #define CONTENDED (200 * INT64CONST(1000))
 
-/* An idle worker finds nothing to read so often, at least; in microseconds. */
+/* An idle worker finds nothing to read at least once in this time; in microseconds. */
 #define IDLE (2 * USECS_PER_SEC)
 
 /* Pages of the log that are read, at most, for messages that were not handled. */
@@ -84,13 +90,13 @@ typedef struct Look
 	ShardLogPositions positions;
 	uint64
 		self; /* xid of the transaction that looks: what it has sent itself does not wait yet; 0: none */
-	uint64 inbox; /* workers whose inbox has something */
+	uint64 inbox; /* workers with something in their inbox */
 	int pages;
 } Look;
 
 /*
- * Parts of the queries. Of what could have been handled for a while, so much is looked at, however much there is,
- * and of that the first one of each entity. Whose row or table is locked waits for that; by a prepared
+ * Parts of the queries. Of the messages that could have been handled for a while, only a limited number is looked at,
+ * and of these the first one of each entity. An entity whose row or table is locked waits for that; by a prepared
  * transaction, too.
  */
 #define LONG_AGO "clock_timestamp() - $1 * interval '1 second'"
@@ -189,7 +195,7 @@ look_at_table(Look *look, StillPlace place, const char *query, bool pushes)
 					   .key = DatumGetInt64(SPI_getbinval(row, desc, 5, &isnull)),
 					   .since = SPI_getvalue(row, desc, 6)};
 
-		/* what the owner has no worker for is held until he has one */
+		/* what the owner has no worker for is held until a worker takes the owner */
 		if (place == STILL_PARKED ||
 			!shard_division_is_keeper(&look->db->division,
 									  worker_of(look, still.type_id, still.shard)))
@@ -290,7 +296,7 @@ has_looked(ShardDatabase *db, const Still *still, TimestampTz after)
 }
 
 /*
- * Whether anything is to be learned from a turn of the worker: who has a backlog will not come to its end.
+ * Whether anything is to be learned from a turn of the worker: one with a backlog will not come to its end.
  */
 static bool
 is_worth_waiting(ShardDatabase *db, const Still *still)
@@ -600,9 +606,6 @@ check_worker(ShardHealth *health, ShardDatabase *db, int worker, List *found)
 							  why_unmoved(slot), how_it_ends(slot, pid)));
 }
 
-/*
- * Adds what stands still; see health.h.
- */
 void
 shard_health_still(ShardHealth *health)
 {

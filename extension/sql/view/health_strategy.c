@@ -17,7 +17,7 @@
 
 #include "base/compat.h"
 
-/* A backend that should have ended by itself is given so long, in seconds. */
+/* A backend that should have ended by itself is given this time, in seconds. */
 #define STAYS_SECONDS 10
 
 static void
@@ -38,9 +38,6 @@ say_stays(ShardHealth *health, const ShardVisitorRun *run, int64 seconds)
 			run->pid));
 }
 
-/*
- * Adds those of this database; see health.h.
- */
 void
 shard_health_strategies(ShardHealth *health)
 {

@@ -1,6 +1,6 @@
 /*
  * sql/view/health_table.c
- *		Tables of the extension that somebody has locked; a part of shard_health.
+ *		Tables of the extension that a session has locked; a part of shard_health.
  *
  * Workers and senders wait for them, and so would health: it looks at the locks alone.
  */
@@ -43,7 +43,6 @@ say(ShardHealth *problems, const LockInstanceData *lock)
 							  shard_table_lock_who(lock)));
 }
 
-/* See health.h. */
 bool
 shard_health_tables(ShardHealth *problems)
 {

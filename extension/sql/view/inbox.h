@@ -17,7 +17,7 @@ extern void shard_inbox_view_init(void);
 extern int64 shard_inbox_segments_bytes(void);
 
 /*
- * Why a segment that is not current cannot be emptied, as far as the workers'
- * positions tell (D9); palloc'd, NULL: they do not need it.
+ * Why a segment that is not current cannot be emptied, as far as the workers' positions tell (D9); palloc'd, NULL: the
+ * workers do not need it.
  */
 extern char *shard_inbox_segments_reason(const ShardDatabase *db, int64 first_seq, int64 last_seq);

@@ -52,7 +52,7 @@ shard_inbox_segments_bytes(void)
 	return bytes;
 }
 
-/* Whose types the worker runs. */
+/* The owners of the types that the worker runs. */
 static char *
 owners_of(const ShardDatabase *db, int worker)
 {
@@ -77,7 +77,7 @@ segment_of(const ShardDatabase *db, int64 seq)
 	return relid;
 }
 
-/* Who has the lock of a segment that senders keep to their end; NULL: nobody. */
+/* The session that has the lock of a segment that senders keep to their end; NULL: none. */
 static char *
 sender_of(Oid relid)
 {
@@ -155,8 +155,8 @@ shard_inbox_segments_reason(const ShardDatabase *db, int64 first_seq, int64 last
 }
 
 /*
- * The oldest one goes first, and what was sent later waits for it: nobody has been asked to pass that yet, so its workers
- * are not to blame. NULL: the oldest is not kept by a sender, or there is nothing but the current one.
+ * The oldest one goes first, and what was sent later waits for it: no worker has been asked to pass that yet, so its
+ * workers are not to blame. NULL: the oldest is not kept by a sender, or there is nothing but the current one.
  */
 static char *
 sender_before(const ShardDatabase *db, const ShardSegment *segments, int current)

@@ -45,7 +45,7 @@ PG_FUNCTION_INFO_V1(shard_inbox_view_rows);
 PG_FUNCTION_INFO_V1(shard_inbox_view_blocker);
 PG_FUNCTION_INFO_V1(shard_inbox_view_insert);
 
-/* Columns of the view that a sender fills in; the others are ours. */
+/* Columns of the view that a sender fills in; the extension fills in the others. */
 enum
 {
 	COLUMN_TYPE = 1,
@@ -128,8 +128,8 @@ pid_of(TransactionId xid)
 }
 
 /*
- * The process that has locked a row or changed it without having committed
- * yet; 0 if nobody has, or a prepared transaction.
+ * The process that has locked a row or changed it without having committed yet; 0 if no process has, or a prepared
+ * transaction.
  */
 static int
 locker_of(HeapTupleHeader tuple)
@@ -152,9 +152,9 @@ locker_of(HeapTupleHeader tuple)
 }
 
 /*
- * Who holds an entity's state row, or has inserted one without having committed
- * yet; 0 if nobody has, or it is not found by the primary key. Columns of other types, which the table's owner may have
- * given them, would not be read as what they are.
+ * The process that holds an entity's state row, or has inserted one without having committed yet; 0 if none has, or it
+ * is not found by the primary key. Columns of other types, which the table's owner may have given them, would not be
+ * read as what they are.
  */
 static int
 find_locker(Relation table, int32 shard, Datum entity)
@@ -189,9 +189,8 @@ find_locker(Relation table, int32 shard, Datum entity)
 /*
  * shard.inbox_blocker(type_id int4, shard int4, entity_id text) returns int4
  *
- * For a message in the stash: the process that keeps its entity's state row,
- * the whole table or a type of the state locked; NULL if it waits for something else. Nobody is
- * waited for.
+ * For a message in the stash: the process that keeps its entity's state row, the whole table or a type of the state
+ * locked; NULL if it waits for something else. The function waits for no lock.
  */
 Datum
 shard_inbox_view_blocker(PG_FUNCTION_ARGS)

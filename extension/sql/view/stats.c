@@ -67,8 +67,8 @@ add_readable(ShardType *type, void *arg)
 /*
  * shard.region_entities() returns setof record
  *
- * Of the types whose entities the caller may know. Workers make no list for who may know none: anybody may ask, and all
- * owners would wait for it.
+ * Of the types whose entities the caller may know. Workers make no list for a user that may know none: all users may
+ * ask, and all owners would wait for it.
  */
 Datum
 shard_stats_entities(PG_FUNCTION_ARGS)

@@ -1,6 +1,6 @@
 /*
  * sql/view/worker_owners.c
- *		Whose types a region worker runs, as people see it.
+ *		The owners of the types that a region worker runs, as people see it.
  */
 #include "postgres.h"
 
