@@ -2,13 +2,14 @@
  * core/allocation/allocation.c
  *		The home of a shard: candidates in order of suitability, and the choice of each strategy.
  *
- * Weights (an improvement of our own, off by default): the fair share of a candidate is
- * shards * weight / weights. Homes are given out by the quota method: to the candidate for which
- * (shards + 1) / weight is least, among those that do not thereby exceed their fair share, rounded
- * up. Comparing shards + 1 fills whoever is below its share, rounded down, before anybody else gets
- * more than that; the bound keeps the heaviest from getting back what rebalancing just took
- * from it. Without the bound such shards would move for ever. With equal weights both come to
- * nothing: the fewest shards win.
+ * Weights (an improvement of our own, off by default): the fair share of a candidate is shards *
+ * weight / weights. Homes are given out by the quota method: to the candidate for which (shards +
+ * 1) / weight is least, among those that do not thereby exceed their fair share, rounded up.
+ * Comparing shards + 1 fills each candidate up to its share, rounded down, before another one gets
+ * more than that; the bound keeps the heaviest candidate from getting back what rebalancing just
+ * took from it. Without the bound such shards would move again with each rebalance. With equal
+ * weights the quota method comes to the same as without weights: the candidate with the fewest
+ * shards wins.
  */
 #ifndef FRONTEND
 #include "postgres.h"
@@ -34,7 +35,7 @@ is_leaving(const ShardCandidate *candidate)
 	return candidate->member->stage == SHARD_ALLOCATION_LEAVING;
 }
 
-/* Whether a is better than b whatever their shards. */
+/* Whether a is better than b, even with more shards. */
 static bool
 is_of_better_tier(const ShardCandidate *a, const ShardCandidate *b)
 {

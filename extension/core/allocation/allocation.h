@@ -3,9 +3,9 @@
  *		Where a shard gets its home, and which shards move.
  *
  * Pure functions over a view: the regions of one entity type with their shards, and the members of
- * the cluster. Whoever calls decides when, and what becomes of the answer. Equal arguments give
- * equal answers on every machine: but for the relative limit, which is defined in floating point,
- * all arithmetic is in integers.
+ * the cluster. The caller decides when, and what becomes of the answer. Equal arguments give equal
+ * answers on every machine: all arithmetic is in integers, except for the relative limit, which is
+ * defined in floating point.
  *
  * A region counts only if its member is in the view and suitable. Candidates are ordered by
  * suitability: those that stay before those that leave; then the newer application version; then
@@ -44,12 +44,12 @@ typedef enum ShardAllocationKind
 #define SHARD_ALLOCATION_NAME(member, number, name) name ","
 #define SHARD_ALLOCATION_NAMES SHARD_ALLOCATION_STRATEGIES(SHARD_ALLOCATION_NAME)
 
-/* What allocation needs to know of a member's status; who is removed is not in the view. */
+/* What allocation needs to know of a member's status; removed members are not in the view. */
 typedef enum ShardAllocationStage
 {
 	SHARD_ALLOCATION_JOINING, /* joining, weakly up: nothing is rebalanced meanwhile */
 	SHARD_ALLOCATION_STAYING, /* up */
-	SHARD_ALLOCATION_LEAVING  /* leaving, exiting, down: taken only if nobody else is there */
+	SHARD_ALLOCATION_LEAVING  /* leaving, exiting, down: taken only if no other member is left */
 } ShardAllocationStage;
 
 /* Weights are in thousandths, so that comparing them is exact. */

@@ -137,7 +137,7 @@ least_shard_limit(const ShardAllocation *allocation)
 	return Max(1, (int) Min(relative, (double) settings->rebalance_absolute_limit));
 }
 
-/* Phase 1: whatever is above the fair share, oldest first. */
+/* Phase 1: move the shards above the fair share, oldest first. */
 static void
 move_surplus(Rebalance *rebalance, int limit)
 {
@@ -153,7 +153,10 @@ move_surplus(Rebalance *rebalance, int limit)
 	}
 }
 
-/* Phase 2: nobody is above, but some are below; the others give them one shard each. */
+/*
+ * Phase 2: no region is above the fair share, but some are below; the others give them one shard
+ * each.
+ */
 static void
 level_rest(Rebalance *rebalance, int limit)
 {
@@ -305,7 +308,10 @@ choose_targets(Rebalance *rebalance)
 		rebalance->moves[i].to = shard_allocation_next(allocation, rebalance->moves[i].shard, 0);
 }
 
-/* Chooses by strategy. Where each shard goes to the node that asks first, nothing is misplaced. */
+/*
+ * Chooses by strategy. A strategy that places each shard at the node that asks first moves nothing:
+ * no shard is misplaced.
+ */
 static void
 choose_moves(Rebalance *rebalance)
 {

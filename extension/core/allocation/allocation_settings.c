@@ -17,7 +17,6 @@ const char *const shard_allocation_kind_names[SHARD_ALLOCATION_KINDS + 2] = {
 	SHARD_ALLOCATION_STRATEGIES(NAME) NULL,
 };
 
-/* See allocation.h. */
 bool
 shard_allocation_is_known(int32 kind)
 {
@@ -59,7 +58,6 @@ shard_allocation_defaults(ShardAllocationKind kind)
 	return settings;
 }
 
-/* See allocation.h. */
 bool
 shard_allocation_settings_valid(const ShardAllocationSettings *settings)
 {

@@ -34,7 +34,8 @@ struct ShardArena
 #define BLOCK_HEADER MAXALIGN(sizeof(Block))
 
 /*
- * Memory of a block. In a server the context of the moment may be SPI's, which goes before the arena does.
+ * Memory of a block, from the arena's own context: in a server the current context may be SPI's, which
+ * ends before the arena does.
  */
 static void *
 allocate(ShardArena *arena, size_t size)
@@ -65,7 +66,6 @@ add_block(ShardArena *arena, size_t size)
 	return block;
 }
 
-/* See arena.h. */
 ShardArena *
 shard_arena_create(void)
 {
@@ -78,7 +78,6 @@ shard_arena_create(void)
 	return arena;
 }
 
-/* See arena.h. */
 void
 shard_arena_destroy(ShardArena *arena)
 {
@@ -109,7 +108,6 @@ take(ShardArena *arena, size_t size)
 	return piece;
 }
 
-/* See arena.h. */
 void *
 shard_arena_alloc(ShardArena *arena, size_t size)
 {
@@ -119,7 +117,6 @@ shard_arena_alloc(ShardArena *arena, size_t size)
 	return piece;
 }
 
-/* See arena.h. */
 void *
 shard_arena_copy(ShardArena *arena, const void *bytes, size_t size)
 {
@@ -134,8 +131,8 @@ shard_arena_copy(ShardArena *arena, const void *bytes, size_t size)
 }
 
 /*
- * See arena.h. The front block, which is the largest usual one, stays. With assertions its bytes are
- * overwritten, so that who still reads them is noticed.
+ * The front block, which is the largest usual one, stays. With assertions its bytes are
+ * overwritten, so that code that still reads them is noticed.
  */
 void
 shard_arena_reset(ShardArena *arena)

@@ -6,7 +6,7 @@
 
 typedef struct ShardArena ShardArena;
 
-/* An empty arena; the caller destroys it. All of it is in the memory context of this call, whichever is current later. */
+/* An empty arena; the caller destroys it. All of its memory comes from the memory context that is current now. */
 extern ShardArena *shard_arena_create(void);
 extern void shard_arena_destroy(ShardArena *arena);
 

@@ -103,7 +103,7 @@ find_keeper(const ShardDivision *division)
 	return keeper;
 }
 
-/* The worker of a lane. Who shares has the workers of place 0. */
+/* The worker of a lane. A group that shares has the workers of place 0. */
 static int
 worker_of(const ShardDivision *division, int lane, int keeper)
 {

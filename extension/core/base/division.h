@@ -2,12 +2,14 @@
  * core/base/division.h
  *		Which region worker of a node has which lanes (doc/protocol.md W1, W5).
  *
- * Workers belong to owners: a group of lanes, which has the types of one owner, has a place, and a place so many
- * workers of its own. Whoever has a place keeps it, so that nobody else's workers change when an owner comes or goes.
+ * Workers belong to owners: a group of lanes, which has the types of one owner, has a place, and each place has
+ * per_owner workers of its own. An owner keeps its place, so that the workers of the other owners stay as they are when
+ * an owner comes or goes.
  *
- * With one place in use, and nobody who waits for one, worker 0 has the lanes of all groups without a type, too. Else a
- * worker of its own has them, the keeper, and those of groups that wait: it routes and stores messages, and runs no
- * code of anybody's, so nobody's code holds it up. Each lane is of one worker that is to run.
+ * With one place in use, and no group that waits for a place, worker 0 also has the lanes of all groups without a type.
+ * Otherwise the keeper, a worker of its own, has those lanes and the lanes of the groups that wait: the keeper routes
+ * and stores messages and runs no handlers, so no owner's code holds it up. Each lane belongs to one worker that is to
+ * run.
  */
 #pragma once
 
@@ -15,19 +17,20 @@
 
 typedef struct ShardDivision
 {
-	uint8 groups; /* mask of those that have a type at this node */
-	uint8 shared; /* of them, those that share place 0, for want of one of their own */
-	uint8 waits;  /* and those that wait for one: the keeper has their lanes */
+	uint8 groups; /* mask of the groups that have a type at this node */
+	uint8 shared; /* mask of the groups that share place 0, because no place is left for them */
+	uint8 waits;  /* mask of the groups that wait for a place: the keeper has their lanes */
 	int per_owner;
 	int8 place[SHARD_GROUPS]; /* -1: no types, or none of its own */
 	int8 worker[SHARD_LANES]; /* whose the lane is */
 	uint64 workers;			  /* mask of those that have lanes and run */
-	uint64 keeper; /* that of them, as a mask, that runs nobody's types; 0: there is none */
+	uint64 keeper; /* the keeper, the worker that runs no types, as a mask; 0: there is none */
 } ShardDivision;
 
 /*
- * The division for these groups, given the one of before; all 0: there was none. most: as many workers may run, at least
- * one, and the keeper. may_share: an owner for whom there is none shares those of another one.
+ * Divide the lanes between workers. before: the division so far; all 0: there was none. groups: mask of the groups that
+ * have types. per_owner: workers of one place. most: so many workers may run, at least one, besides the keeper.
+ * may_share: an owner for whom no place is left shares place 0.
  */
 extern ShardDivision shard_division_make(const ShardDivision *before, uint8 groups, int per_owner,
 										 int most, bool may_share);

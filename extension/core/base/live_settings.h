@@ -11,7 +11,7 @@
 typedef struct ShardLiveSettings
 {
 	int32 gate;			   /* ShardGateKind: the wish of the setting shard.gate (G3) */
-	bool owners_may_share; /* a group of lanes, when each has types of another one (C19) */
+	bool owners_may_share; /* owners may share a group of lanes when no group is free (C19) */
 	int64
 		rebalance_interval; /* microseconds; 0: no shard moves by a strategy's own wish; members that leave or are
 							   * evacuated are emptied, and pins followed, all the same */

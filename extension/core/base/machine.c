@@ -10,7 +10,7 @@
 
 #include "core/base/machine.h"
 
-/* See machine.h. Tables are short, so they are searched from the top. */
+/* Tables are short, so they are searched from the top. */
 int
 shard_machine_next(const ShardMachine *machine, int from, int event)
 {

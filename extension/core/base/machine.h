@@ -3,8 +3,8 @@
  *		How a state machine of the core is written down: as a table.
  *
  * A machine is two enums, states and events, and a table of its legal steps. Its one transition
- * function looks the step up; a pair that has no row is illegal, and what the caller does about that
- * is said at the machine. The same table is what shard_state_machine() prints.
+ * function looks the step up; a pair that has no row is illegal; the comment at
+ * each machine says what the caller does then. The same table is what shard_state_machine() prints.
  */
 #pragma once
 

@@ -4,10 +4,10 @@
  */
 #pragma once
 
-/* So long nothing more of a kind is written. */
+/* After a line, no other line of its kind about its node is written for this long; microseconds. */
 #define SHARD_QUIET (60 * INT64CONST(1000000))
 
-/* What was written last of a kind about a node; since = 0: the entry is free. */
+/* The last line of a kind about a node; since = 0: the entry is free. */
 typedef struct ShardQuiet
 {
 	uint64 kind;
@@ -17,8 +17,8 @@ typedef struct ShardQuiet
 } ShardQuiet;
 
 /*
- * May one be written now? entries: count of them, and one more, which all that find none have together. *left_out: how many
- * were not since the one before.
+ * May a line be written now? entries: count of them, and one more, which all lines share that find no entry of their own.
+ * *left_out: how many lines were left out since the last one that was written.
  */
 extern bool shard_quiet_may(ShardQuiet *entries, int count, int32 node, uint64 kind, int64 now,
 							int64 *left_out);

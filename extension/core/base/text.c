@@ -1,6 +1,6 @@
 /*
  * core/base/text.c
- *		Texts that are cut, see text.h.
+ *		Texts that are cut.
  */
 #ifndef FRONTEND
 #include "postgres.h"
@@ -10,7 +10,7 @@
 
 #include "core/base/text.h"
 
-/* A byte that goes on with a character of UTF-8. */
+/* Is a byte one that continues a character of UTF-8? */
 static bool
 goes_on(char byte)
 {

@@ -2,16 +2,16 @@
  * core/base/text.h
  *		Texts for people that are cut where there is room for no more: between characters, never within one.
  *
- * A character of UTF-8 that is cut is no text, and what shows it would raise. In other encodings as much as three bytes more
- * may go.
+ * Part of a UTF-8 character is no valid text, and a function that shows it would raise an error. In other encodings up to
+ * three bytes more than necessary are cut.
  */
 #pragma once
 
-/* As many bytes of a text as fit into that number, in whole characters; for "%.*s". */
+/* The number of bytes of a text, in whole characters, that is at most most; for "%.*s". */
 extern int shard_text_fit(const char *text, int most);
 
 /* A copy that fits, as strlcpy() makes it. */
 extern void shard_text_copy(char *to, const char *from, size_t size);
 
-/* What snprintf() has cut ends with a whole character. */
+/* Have a text that snprintf() has cut end with a whole character. */
 extern void shard_text_mend(char *text);

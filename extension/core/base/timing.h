@@ -15,7 +15,7 @@
 #define SHARD_HEARTBEAT_INTERVAL (500 * SHARD_MS)
 #define SHARD_ELECTION_TIMEOUT (1500 * SHARD_MS)
 
-/* Who has not heard the coordinator for so long knows of none. */
+/* A node that has not heard the coordinator for this long knows of no coordinator. */
 #define SHARD_CONTROL_FORGOTTEN (4 * SHARD_SECOND)
 
 /* A candidate waits this long for each member that is older (R15). */
@@ -36,8 +36,9 @@
 #define SHARD_LEASE_WAIT(ttl_us) ((ttl_us) + (ttl_us) / 100 + 500 * SHARD_MS)
 
 /*
- * Numbers of registrations are times. Who speaks in a node's name may say any up to FAR, and above the newest one that was taken
- * by a step: there is always room for the node's own, which go above it, and begin anew at each coordinator (T7).
+ * Numbers of registrations are times. A node that speaks in another node's name may say any number up to FAR, and above the
+ * newest number that was taken it advances by STEP at most: so there is always room above it for the node's own numbers,
+ * whose numbering starts afresh with each coordinator (T7).
  */
 #define SHARD_REGISTRATION_FAR (INT64CONST(1) << 61)
 #define SHARD_REGISTRATION_STEP (INT64CONST(1) << 32)
@@ -61,7 +62,7 @@
 #define SHARD_MOVE_PAUSE (1 * SHARD_SECOND)
 #define SHARD_MOVE_LONGEST_PAUSE (300 * SHARD_SECOND)
 
-/* A move that is ready waits so long for one of the places at its target, or for those that have them, before it takes one of its own (M24). */
+/* A move that is ready waits this long for one of the places at its target before it takes a place of its own (M24). */
 #define SHARD_PLACE_PATIENCE (5 * SHARD_SECOND)
 
 /* The answer of a type's own strategy functions (C11): hosts have one in less, with the time until its turn. */

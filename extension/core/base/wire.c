@@ -123,7 +123,6 @@ shard_wire_get_int(ShardReader *reader)
 	return (int64) (bits >> 1 ^ (bits & 1 ? ~UINT64CONST(0) : 0));
 }
 
-/* See wire.h. */
 int32
 shard_wire_get_int32(ShardReader *reader)
 {
@@ -134,7 +133,7 @@ shard_wire_get_int32(ShardReader *reader)
 	return (int32) value;
 }
 
-/* See wire.h. The empty string, of length 0, if the reader fails. */
+/* The empty string, of length 0, if the reader fails. */
 const char *
 shard_wire_get_bytes(ShardReader *reader, size_t *length)
 {
@@ -151,7 +150,6 @@ shard_wire_get_bytes(ShardReader *reader, size_t *length)
 	return bytes;
 }
 
-/* See wire.h. */
 const char *
 shard_wire_get_piece(ShardReader *reader, int *length)
 {
@@ -199,7 +197,6 @@ shard_wire_take_text(ShardReader *reader, size_t most, ShardArena *arena)
 	return text;
 }
 
-/* See wire.h. */
 bool
 shard_wire_more(const ShardReader *reader, void *record, size_t size)
 {
@@ -207,7 +204,6 @@ shard_wire_more(const ShardReader *reader, void *record, size_t size)
 	return !reader->failed && reader->at < reader->end;
 }
 
-/* See wire.h. */
 bool
 shard_wire_taken(ShardReader *reader, bool good, void *record, size_t size)
 {

@@ -38,13 +38,13 @@ extern uint64 shard_wire_get_uint(ShardReader *reader);
 extern int64 shard_wire_get_int(ShardReader *reader);
 extern ShardUuid shard_wire_get_uuid(ShardReader *reader);
 
-/* As above; a value beyond int32 fails the reader. */
+/* A signed number; a value beyond int32 fails the reader. */
 extern int32 shard_wire_get_int32(ShardReader *reader);
 
 /* Points into the reader's buffer; *length bytes. */
 extern const char *shard_wire_get_bytes(ShardReader *reader, size_t *length);
 
-/* As above, at most PG_INT32_MAX of them; "" if there are none. */
+/* Bytes as shard_wire_get_bytes() gives them, at most PG_INT32_MAX; "" if there are none. */
 extern const char *shard_wire_get_piece(ShardReader *reader, int *length);
 
 /* A terminated copy of a text; palloc'd. */
@@ -57,8 +57,8 @@ extern const char *shard_wire_get_text(ShardReader *reader);
 extern const char *shard_wire_take_text(ShardReader *reader, size_t most, ShardArena *arena);
 
 /*
- * Begin and end of a function that reads a record: whether there is one more; whether it could be read and
- * is good. If not the record is all zero, and at the end nothing more is read.
+ * The beginning and the end of a function that reads a record. more: is there another record? taken: could the record be
+ * read, and is it good? If not, the record is all zero, and the reader reads nothing more.
  */
 extern bool shard_wire_more(const ShardReader *reader, void *record, size_t size);
 extern bool shard_wire_taken(ShardReader *reader, bool good, void *record, size_t size);

@@ -154,7 +154,6 @@ needs_store(ShardEntityState state, ShardEntityEvent event)
 		   event == SHARD_ENTITY_ON_GIVEN_UP || event == SHARD_ENTITY_ON_MOVED;
 }
 
-/* See entity.h. */
 bool
 shard_entity_step(ShardEntityState state, ShardEntityEvent event, bool remembers,
 				  ShardEntityState *next, ShardEntityAction *action)
@@ -170,7 +169,6 @@ shard_entity_step(ShardEntityState state, ShardEntityEvent event, bool remembers
 	return true;
 }
 
-/* See entity.h. */
 ShardEntityListing
 shard_entity_listing(ShardEntityState state)
 {
@@ -188,7 +186,6 @@ shard_entity_listing(ShardEntityState state)
 	return listing[state];
 }
 
-/* See entity.h. */
 const char *
 shard_entity_listing_name(int listing)
 {
@@ -203,7 +200,7 @@ shard_entity_listing_name(int listing)
 	return listing >= 0 && listing < SHARD_ENTITY_LISTINGS ? names[listing] : NULL;
 }
 
-/* See entity.h. Doubling stops short of the limit, so nothing overflows. */
+/* Doubling stops short of the limit, so nothing overflows. */
 int64
 shard_entity_backoff(int64 first, int64 most, int failures)
 {
@@ -219,7 +216,6 @@ shard_entity_backoff(int64 first, int64 most, int failures)
 	return Min(pause, most);
 }
 
-/* See entity.h. */
 ShardEntityVerdict
 shard_entity_judge(const ShardEntityLimits *limits, ShardEntityDecision decision, bool transient,
 				   int attempts, int64 *pause)
@@ -232,7 +228,6 @@ shard_entity_judge(const ShardEntityLimits *limits, ShardEntityDecision decision
 	return SHARD_ENTITY_RETRY;
 }
 
-/* See entity.h. */
 bool
 shard_entity_restarts(const ShardEntityLimits *limits, int ends, int64 *pause)
 {

@@ -2,8 +2,8 @@
  * core/entity/entity.h
  *		Life of an entity in its shard's memory, and what a failure does to it.
  *
- * Put to work by the region worker with passivation by strategy; today shard_state_machine() shows it, and unit
- * tests run it.
+ * Made for the region worker with passivation by strategy; today shard_state_machine() shows it, and unit tests
+ * run it.
  *
  * The state row is the truth, an entity in memory a copy of it: leaving is always safe. For types
  * with remember_entities a store says which entities run, so that they start again with their shard;
@@ -63,18 +63,19 @@ typedef enum ShardEntityAction
 	SHARD_ENTITY_DO_UNLOAD,	  /* hand it the stop message; then ..._ON_UNLOADED, ..._ON_STOPPED */
 	SHARD_ENTITY_DO_BACK_OFF, /* set a timer; then SHARD_ENTITY_ON_DUE */
 	SHARD_ENTITY_DO_REPORT,	  /* to the log and shard_health() */
-	SHARD_ENTITY_DO_FORGET	  /* drop it; a message that waits begins anew with ..._ON_MESSAGE */
+	SHARD_ENTITY_DO_FORGET /* drop it; a message that waits starts it again with ..._ON_MESSAGE */
 } ShardEntityAction;
 
 extern const ShardMachine shard_entity_machine;
 
 /*
  * One step of the life of an entity whose type has remember_entities or not. False: the step is
- * illegal, and next and action are not set; a bug of the caller, who keeps the state as it was.
+ * illegal, and next and action are not set; that is a bug of the caller, and the caller keeps the
+ * state as it was.
  *
  * The table is that of a type that remembers. Without, whatever is to be stored counts as stored at
  * once and nothing is remembered: remembering_start is active, remembering_stop and
- * remembered_not_created are none, and who ended unasked is gone.
+ * remembered_not_created are none, and an entity that ended unasked is gone.
  */
 extern bool shard_entity_step(ShardEntityState state, ShardEntityEvent event, bool remembers,
 							  ShardEntityState *next, ShardEntityAction *action);
@@ -93,7 +94,7 @@ typedef enum ShardEntityListing
 /* How an entity in a state is listed; one in state none is not. */
 extern ShardEntityListing shard_entity_listing(ShardEntityState state);
 
-/* Its name there; NULL for a number that has none. */
+/* The name of a listing in shard_region_state; NULL for a number that has none. */
 extern const char *shard_entity_listing_name(int listing);
 
 /* A type's settings for failures. */
@@ -116,13 +117,13 @@ typedef enum ShardEntityDecision
 /* What becomes of the message that failed, and of its entity. */
 typedef enum ShardEntityVerdict
 {
-	SHARD_ENTITY_RETRY,		   /* it waits, and those behind it: ..._ON_FAILED */
+	SHARD_ENTITY_RETRY,		   /* it waits, and the messages behind it: ..._ON_FAILED */
 	SHARD_ENTITY_BURY,		   /* dead letter: ..._ON_BURIED */
 	SHARD_ENTITY_BURY_AND_STOP /* dead letter, then ..._ON_PASSIVATE */
 } ShardEntityVerdict;
 
 /*
- * Judge a message that has failed so many times, this one included. transient: trying again may
+ * Judge a message that has failed attempts times, this time included. transient: trying again may
  * help. pause is set with SHARD_ENTITY_RETRY only. Attempts belong to the message: those of the
  * next one begin at 0, whether this one was handled or given up.
  */
@@ -131,10 +132,10 @@ shard_entity_judge(const ShardEntityLimits *limits, ShardEntityDecision decision
 				   int attempts, int64 *pause);
 
 /*
- * Judge a remembered entity that ended unasked, so many times since it last handled a message. True:
+ * Judge a remembered entity that ended unasked, ends times since it last handled a message. True:
  * it starts again after the pause. False: ..._ON_GIVEN_UP.
  */
 extern bool shard_entity_restarts(const ShardEntityLimits *limits, int ends, int64 *pause);
 
-/* Pause after so many failures in a row: the first one, doubled by each further one, up to most. */
+/* The pause after failures in a row: the first one, doubled by each further one, up to most. */
 extern int64 shard_entity_backoff(int64 first, int64 most, int failures);

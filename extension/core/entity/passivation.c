@@ -1,6 +1,6 @@
 /*
  * core/entity/passivation.c
- *		Whom to let go from memory: the passivation strategies.
+ *		Which entities leave memory: the passivation strategies.
  *
  * All entities of a region are in one list by their last access, which idle_after needs. Besides,
  * each is in the structure that its shard's strategy picks victims from: segments, or a heap by
@@ -27,7 +27,7 @@ struct ShardPassivationShard
 	ShardSegments window;
 	int main_share;
 	ShardSketch sketch;
-	bool sketch_stale; /* it begins anew with the next access */
+	bool sketch_stale; /* the next access resets it */
 
 	/* lfu, lfu_aging */
 	ShardFrequency frequency;
@@ -56,14 +56,12 @@ static const char *const strategy_names[] = {
 
 /* ---- settings --------------------------------------------------------------------------------- */
 
-/* See passivation.h. */
 const char *
 shard_passivation_name(ShardPassivationStrategy strategy)
 {
 	return strategy_names[strategy];
 }
 
-/* See passivation.h. */
 bool
 shard_passivation_find(const char *name, ShardPassivationStrategy *strategy)
 {
@@ -78,7 +76,7 @@ shard_passivation_find(const char *name, ShardPassivationStrategy *strategy)
 	return false;
 }
 
-/* See passivation.h: those of the reference. */
+/* Those of the reference. */
 ShardPassivationSettings
 shard_passivation_defaults(ShardPassivationStrategy strategy)
 {
@@ -136,7 +134,6 @@ admission_problem(const ShardPassivationSettings *settings)
 	return NULL;
 }
 
-/* See passivation.h. */
 const char *
 shard_passivation_problem(const ShardPassivationSettings *settings)
 {
@@ -162,7 +159,6 @@ by_frequency(const ShardPassivation *region)
 		   region->settings.strategy == SHARD_PASSIVATION_LFU_AGING;
 }
 
-/* See passivation.h. */
 ShardPassivation *
 shard_passivation_create(const ShardPassivationSettings *settings)
 {
@@ -187,7 +183,6 @@ free_shard(ShardPassivation *region, ShardPassivationShard *shard)
 	pfree(shard);
 }
 
-/* See passivation.h. */
 void
 shard_passivation_destroy(ShardPassivation *region)
 {
@@ -209,8 +204,8 @@ let_go(ShardPassivationEntity *entity, dlist_head *victims)
 /* ---- composite -------------------------------------------------------------------------------- */
 
 /*
- * Whether a candidate from the window is more frequent than whom it would replace. Frequencies that
- * are to begin anew are all 0.
+ * Whether a candidate from the window is more frequent than the entity that it would replace. The
+ * frequencies of a stale sketch are all 0.
  */
 static bool
 is_admitted(const ShardPassivation *region, const ShardPassivationShard *shard,
@@ -224,8 +219,8 @@ is_admitted(const ShardPassivation *region, const ShardPassivationShard *shard,
 }
 
 /*
- * Who drops out of the window gets into the main area, or leaves. With an empty lowest level there is
- * nobody to compare with: the newcomer enters it, and the segments decide.
+ * An entity that drops out of the window gets into the main area, or leaves. With an empty lowest
+ * level there is no entity to compare with: the newcomer enters it, and the segments decide.
  */
 static void
 admit(ShardPassivation *region, ShardPassivationShard *shard, ShardPassivationEntity *candidate,
@@ -314,7 +309,7 @@ share_composite(ShardPassivation *region, ShardPassivationShard *shard, dlist_he
 		let_go(victim, victims);
 }
 
-/* Give a shard its share; whoever is beyond it leaves. */
+/* Give a shard its share; the entities beyond it leave. */
 static void
 give_share(ShardPassivation *region, ShardPassivationShard *shard, int share, dlist_head *victims)
 {
@@ -360,7 +355,6 @@ divide_limit(ShardPassivation *region, dlist_head *victims)
 				   region->settings.active_entity_limit / region->n_shards, victims);
 }
 
-/* See passivation.h. */
 void
 shard_passivation_set_limit(ShardPassivation *region, int limit, dlist_head *victims)
 {
@@ -369,7 +363,6 @@ shard_passivation_set_limit(ShardPassivation *region, int limit, dlist_head *vic
 	divide_limit(region, victims);
 }
 
-/* See passivation.h. */
 ShardPassivationShard *
 shard_passivation_add_shard(ShardPassivation *region, dlist_head *victims)
 {
@@ -424,7 +417,6 @@ forget_segments(ShardSegments *segments)
 	}
 }
 
-/* See passivation.h. */
 void
 shard_passivation_remove_shard(ShardPassivation *region, ShardPassivationShard *shard,
 							   dlist_head *victims)
@@ -503,7 +495,6 @@ access_frequency(ShardPassivation *region, ShardPassivationShard *shard,
 	shard_passivation_frequency_insert(&shard->frequency, entity, region->turn);
 }
 
-/* See passivation.h. */
 void
 shard_passivation_accessed(ShardPassivation *region, ShardPassivationShard *shard,
 						   ShardPassivationEntity *entity, int64 now, dlist_head *victims)
@@ -524,7 +515,6 @@ shard_passivation_accessed(ShardPassivation *region, ShardPassivationShard *shar
 		access_segments(region, shard, entity, is_new, victims);
 }
 
-/* See passivation.h. */
 void
 shard_passivation_remove(ShardPassivation *region, ShardPassivationEntity *entity)
 {
@@ -544,7 +534,6 @@ least_recent(const ShardPassivation *region)
 	return dlist_is_empty(list) ? NULL : dlist_head_element(ShardPassivationEntity, recency, list);
 }
 
-/* See passivation.h. */
 void
 shard_passivation_idle(ShardPassivation *region, int64 now, dlist_head *victims)
 {
@@ -560,7 +549,7 @@ shard_passivation_idle(ShardPassivation *region, int64 now, dlist_head *victims)
 	}
 }
 
-/* See passivation.h. "Longer than" is a microsecond more. */
+/* "Longer than" is a microsecond more. */
 int64
 shard_passivation_next_idle(const ShardPassivation *region)
 {
@@ -572,14 +561,12 @@ shard_passivation_next_idle(const ShardPassivation *region)
 	return entity->accessed_at + idle_after + 1;
 }
 
-/* See passivation.h. */
 int
 shard_passivation_size(const ShardPassivationShard *shard)
 {
 	return shard->main.size + shard->window.size + shard->frequency.size;
 }
 
-/* See passivation.h. */
 int
 shard_passivation_share(const ShardPassivationShard *shard)
 {

@@ -1,19 +1,19 @@
 /*
  * core/entity/passivation.h
- *		Whom to let go from memory: the passivation strategies.
+ *		Which entities leave memory: the passivation strategies.
  *
- * Put to work by the region worker with passivation by strategy; today shard_plan_passivation() and unit tests
- * run them.
+ * Made for the region worker with passivation by strategy; today shard_plan_passivation() and unit tests run
+ * them.
  *
- * One object for each region, that is for one entity type on one node. Its limit is divided evenly
- * (integer division) between the shards that are active there; each shard picks its own victims.
+ * One object for each region, that is for one entity type on one node. Its limit is divided evenly (integer
+ * division) between the shards that are active there; each shard picks its own victims.
  *
- * Nothing is looked up and nothing is copied: the caller embeds a ShardPassivationEntity in whatever
- * stands for an entity in its memory, zeroed at first. All times are microseconds of any clock.
- * Proportions are in millionths, and shares of a limit are rounded down.
+ * Nothing is looked up and nothing is copied: the caller embeds a ShardPassivationEntity in whatever stands
+ * for an entity in its memory, zeroed at first. All times are microseconds of any clock. Proportions are in
+ * millionths, and shares of a limit are rounded down.
  *
- * Memory is taken in the current memory context when the object is made and when a shard is added;
- * it grows in place. An access costs O(1), with lfu and lfu_aging O(log entities of the shard).
+ * Memory is taken in the current memory context when the object is made and when a shard is added; it grows in
+ * place. An access costs O(1), with lfu and lfu_aging O(log entities of the shard).
  */
 #pragma once
 
@@ -27,12 +27,12 @@
 typedef enum ShardPassivationStrategy
 {
 	SHARD_PASSIVATION_NONE,
-	SHARD_PASSIVATION_IDLE,		 /* who was not accessed for some time */
-	SHARD_PASSIVATION_LRU,		 /* who was not accessed for longest */
-	SHARD_PASSIVATION_SLRU,		 /* the same in levels: who is accessed again is promoted */
-	SHARD_PASSIVATION_MRU,		 /* who was accessed last, before the newcomer */
-	SHARD_PASSIVATION_LFU,		 /* who was accessed least often; of these, least recently */
-	SHARD_PASSIVATION_LFU_AGING, /* the same, but past fame fades */
+	SHARD_PASSIVATION_IDLE, /* entities that were not accessed for some time */
+	SHARD_PASSIVATION_LRU,	/* the entity that was not accessed for longest */
+	SHARD_PASSIVATION_SLRU, /* the same in levels: an entity that is accessed again is promoted */
+	SHARD_PASSIVATION_MRU,	/* the entity that was accessed last before the newcomer */
+	SHARD_PASSIVATION_LFU,	/* the entity accessed least often; of several, least recently */
+	SHARD_PASSIVATION_LFU_AGING, /* as LFU, but old accesses count less */
 	SHARD_PASSIVATION_COMPOSITE, /* a window (lru), then a filter by frequency, then slru */
 	SHARD_PASSIVATION_STRATEGIES
 } ShardPassivationStrategy;
@@ -42,7 +42,7 @@ typedef struct ShardPassivationSettings
 {
 	ShardPassivationStrategy strategy;
 	int active_entity_limit; /* of the region */
-	int64 idle_after;		 /* who was not accessed for longer leaves; 0: nobody does */
+	int64 idle_after;		 /* entities not accessed for longer leave; 0: no entity does */
 
 	/* slru, composite: lowest level first, which gets what the others leave */
 	int levels;
@@ -51,7 +51,7 @@ typedef struct ShardPassivationSettings
 
 	/* composite */
 	int window_proportion;
-	bool filter; /* false: whoever drops out of the window is admitted */
+	bool filter; /* false: each entity that drops out of the window is admitted */
 	int sketch_depth;
 	int sketch_counter_bits;
 	int sketch_width_multiplier; /* of the shard's limit: counters in a row */
@@ -100,10 +100,12 @@ extern void shard_passivation_destroy(ShardPassivation *region);
  * order in which they leave, chained by place, and are no longer tracked.
  */
 
-/* Another limit of the region, at least 1. The frequencies of composite begin anew. */
+/* Set another limit of the region, at least 1. The frequencies of composite start from 0. */
 extern void shard_passivation_set_limit(ShardPassivation *region, int limit, dlist_head *victims);
 
-/* A shard becomes active. All shards' limits shrink; as with another limit, frequencies begin anew. */
+/*
+ * A shard becomes active. All shards' limits shrink; as with another limit, frequencies start from 0.
+ */
 extern ShardPassivationShard *
 shard_passivation_add_shard(ShardPassivation *region, dlist_head *victims);
 
@@ -125,10 +127,13 @@ shard_passivation_accessed(ShardPassivation *region, ShardPassivationShard *shar
 /* An entity has left memory by itself; nothing if it is not tracked. */
 extern void shard_passivation_remove(ShardPassivation *region, ShardPassivationEntity *entity);
 
-/* Who was not accessed for longer than idle_after leaves. */
+/* Entities that were not accessed for longer than idle_after leave. */
 extern void shard_passivation_idle(ShardPassivation *region, int64 now, dlist_head *victims);
 
-/* The first moment at which that will be somebody; PG_INT64_MAX: never, as things are. */
+/*
+ * The first moment at which shard_passivation_idle finds a victim; PG_INT64_MAX: never, as things
+ * are.
+ */
 extern int64 shard_passivation_next_idle(const ShardPassivation *region);
 
 /* Entities that a shard tracks, and its share of the limit. */

@@ -12,7 +12,6 @@
 
 #define FIRST_CAPACITY 16
 
-/* See passivation_frequency.h. */
 void
 shard_passivation_frequency_init(ShardFrequency *frequency, bool aging)
 {
@@ -89,7 +88,6 @@ count_access(ShardFrequency *frequency, ShardPassivationEntity *entity, uint64 t
 	entity->turn = turn;
 }
 
-/* See passivation_frequency.h. */
 void
 shard_passivation_frequency_insert(ShardFrequency *frequency, ShardPassivationEntity *entity,
 								   uint64 turn)
@@ -106,7 +104,6 @@ shard_passivation_frequency_insert(ShardFrequency *frequency, ShardPassivationEn
 	sift_up(frequency, entity);
 }
 
-/* See passivation_frequency.h. */
 void
 shard_passivation_frequency_touch(ShardFrequency *frequency, ShardPassivationEntity *entity,
 								  uint64 turn)
@@ -115,7 +112,7 @@ shard_passivation_frequency_touch(ShardFrequency *frequency, ShardPassivationEnt
 	sift_down(frequency, entity);
 }
 
-/* See passivation_frequency.h. The last one takes the free place, and may belong on either side. */
+/* The last one takes the free place, and may belong on either side. */
 void
 shard_passivation_frequency_remove(ShardFrequency *frequency, ShardPassivationEntity *entity)
 {
@@ -128,7 +125,6 @@ shard_passivation_frequency_remove(ShardFrequency *frequency, ShardPassivationEn
 	sift_down(frequency, last);
 }
 
-/* See passivation_frequency.h. */
 ShardPassivationEntity *
 shard_passivation_frequency_pop(ShardFrequency *frequency, int keep)
 {

@@ -2,7 +2,7 @@
  * core/entity/passivation_private.h
  *		What strategies of passivation are made of: segments by recency, lists by frequency, a sketch of frequencies.
  *
- * Put to work by the region worker with passivation by strategy.
+ * Made for the region worker with passivation by strategy.
  */
 #pragma once
 
@@ -10,9 +10,10 @@
 
 /*
  * ---- passivation_frequency.c: Entities in the order of how often they were accessed: a heap.
- * * With aging, the priority of an entity is its number of accesses plus the age of the heap when it
- * was accessed last; the age is the priority of the one that left last. So a newcomer soon overtakes
- * who was popular long ago.
+ *
+ * With aging, the priority of an entity is its number of accesses plus the age of the heap when it
+ * was accessed last; the age is the priority of the entity that left last. So a newcomer soon
+ * overtakes an entity that was popular long ago.
  */
 
 typedef struct ShardFrequency
@@ -35,7 +36,7 @@ extern void shard_passivation_frequency_insert(ShardFrequency *frequency,
 extern void shard_passivation_frequency_touch(ShardFrequency *frequency,
 											  ShardPassivationEntity *entity, uint64 turn);
 
-/* Whoever leaves by itself does not make the others older. */
+/* An entity leaves by itself; that does not make the others older. */
 extern void
 shard_passivation_frequency_remove(ShardFrequency *frequency, ShardPassivationEntity *entity);
 
@@ -44,9 +45,11 @@ extern ShardPassivationEntity *shard_passivation_frequency_pop(ShardFrequency *f
 
 /*
  * ---- passivation_segments.c: Entities in the order of their last access, in one level or several.
- * * A newcomer begins at the end of the lowest level. Who is accessed goes to the end of the next
- * level, or of its own if that is the highest; a level that overflows by this sends its least recent
- * one down. Who has to leave is the least recent of the lowest level.
+ *
+ * A newcomer begins at the end of the lowest level. An entity that is accessed goes to the end of
+ * the next level, or of its own if that is the highest; a level that overflows by this sends its
+ * least recent entity one level down. The next to leave is the least recent entity of the lowest
+ * level.
  */
 
 typedef struct ShardSegments
@@ -61,7 +64,7 @@ typedef struct ShardSegments
 
 extern void shard_passivation_segments_init(ShardSegments *segments, int levels);
 
-/* Divide a limit by the proportions of the levels, NULL: equally. Nobody leaves yet. */
+/* Divide a limit by the proportions of the levels, NULL: equally. All entities stay for now. */
 extern void
 shard_passivation_segments_set_limit(ShardSegments *segments, int limit, const int *proportion);
 
@@ -76,7 +79,7 @@ shard_passivation_segments_touch(ShardSegments *segments, ShardPassivationEntity
 extern void
 shard_passivation_segments_remove(ShardSegments *segments, ShardPassivationEntity *entity);
 
-/* Whom it would hit, as the levels are; NULL if the lowest one is empty. */
+/* The entity that would leave next, as the levels are; NULL if the lowest one is empty. */
 extern ShardPassivationEntity *shard_passivation_segments_least(ShardSegments *segments);
 
 /* If they overflow, remove the least recent one and return it; NULL if not. */
@@ -92,7 +95,8 @@ shard_passivation_segments_pop_recent(ShardSegments *segments, int keep,
 
 /*
  * ---- passivation_sketch.c: How often something was accessed, roughly and in little memory: a count-min sketch.
- * * Rows of small counters; an access raises one counter in each row, the estimate is the least of
+ *
+ * Rows of small counters; an access raises one counter in each row, the estimate is the least of
  * them. It is never too low until counters are full or are halved, which happens after a number of
  * accesses, so that what was popular long ago fades (TinyLFU).
  */
@@ -120,7 +124,7 @@ extern void shard_passivation_sketch_init(ShardSketch *sketch, int depth, int co
 extern void shard_passivation_sketch_free(ShardSketch *sketch);
 
 /*
- * Begin anew, for so many entities at a time: in a row, width_multiplier times the next power of
+ * Start from 0, for that number of entities at a time: in a row, width_multiplier times the next power of
  * two; counters are halved after reset_multiplier times as many accesses.
  */
 extern void shard_passivation_sketch_reset(ShardSketch *sketch, int entities, int width_multiplier,

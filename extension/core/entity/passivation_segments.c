@@ -10,7 +10,6 @@
 
 #include "core/entity/passivation_private.h"
 
-/* See passivation_segments.h. */
 void
 shard_passivation_segments_init(ShardSegments *segments, int levels)
 {
@@ -23,7 +22,7 @@ shard_passivation_segments_init(ShardSegments *segments, int levels)
 }
 
 /*
- * See passivation_segments.h. The higher levels' shares are rounded down; the lowest level gets the
+ * The higher levels' shares are rounded down; the lowest level gets the
  * rest, so that the limit of all is exact.
  */
 void
@@ -81,7 +80,6 @@ demote(ShardSegments *segments, int level)
 	}
 }
 
-/* See passivation_segments.h. */
 void
 shard_passivation_segments_insert(ShardSegments *segments, ShardPassivationEntity *entity)
 {
@@ -89,7 +87,6 @@ shard_passivation_segments_insert(ShardSegments *segments, ShardPassivationEntit
 	segments->size++;
 }
 
-/* See passivation_segments.h. */
 void
 shard_passivation_segments_touch(ShardSegments *segments, ShardPassivationEntity *entity)
 {
@@ -102,7 +99,6 @@ shard_passivation_segments_touch(ShardSegments *segments, ShardPassivationEntity
 		demote(segments, level);
 }
 
-/* See passivation_segments.h. */
 void
 shard_passivation_segments_remove(ShardSegments *segments, ShardPassivationEntity *entity)
 {
@@ -110,7 +106,6 @@ shard_passivation_segments_remove(ShardSegments *segments, ShardPassivationEntit
 	segments->size--;
 }
 
-/* See passivation_segments.h. */
 ShardPassivationEntity *
 shard_passivation_segments_least(ShardSegments *segments)
 {
@@ -118,7 +113,7 @@ shard_passivation_segments_least(ShardSegments *segments)
 }
 
 /*
- * See passivation_segments.h. After the higher levels have sent down what they have too many, the
+ * After the higher levels have sent down what they have too many, the
  * lowest one holds at least the excess.
  */
 ShardPassivationEntity *
@@ -135,7 +130,6 @@ shard_passivation_segments_pop(ShardSegments *segments)
 	return entity;
 }
 
-/* See passivation_segments.h. */
 ShardPassivationEntity *
 shard_passivation_segments_pop_recent(ShardSegments *segments, int keep,
 									  const ShardPassivationEntity *except)

@@ -19,7 +19,6 @@
 /* 2^64 divided by the golden ratio: sets the rows' hashes apart. */
 #define ROW_STEP UINT64CONST(0x9E3779B97F4A7C15)
 
-/* See passivation_sketch.h. */
 void
 shard_passivation_sketch_init(ShardSketch *sketch, int depth, int counter_bits)
 {
@@ -53,7 +52,6 @@ ceiling_power(int64 number)
 	return power;
 }
 
-/* See passivation_sketch.h. */
 void
 shard_passivation_sketch_reset(ShardSketch *sketch, int entities, int width_multiplier,
 							   int reset_multiplier)
@@ -136,7 +134,7 @@ halve(ShardSketch *sketch)
 	}
 }
 
-/* See passivation_sketch.h. An access that finds all its counters full is not counted. */
+/* An access that finds all its counters full is not counted. */
 void
 shard_passivation_sketch_add(ShardSketch *sketch, uint32 hash)
 {
@@ -158,7 +156,6 @@ shard_passivation_sketch_add(ShardSketch *sketch, uint32 hash)
 		halve(sketch);
 }
 
-/* See passivation_sketch.h. */
 uint32
 shard_passivation_sketch_estimate(const ShardSketch *sketch, uint32 hash)
 {

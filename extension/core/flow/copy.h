@@ -4,10 +4,10 @@
  *
  * The new home asks for the copy, call by call: each names the position at which the answer before
  * stopped, and is answered by as many rows as fit, and the position to go on from. Rows of a sealed shard
- * do not change, so calls need nothing in common. An answer is a list of the sections of core/packet.h
+ * do not change, so calls need nothing in common. An answer is a list of the sections of core/flow/packet.h
  * that are named here; rows are of a kind of their own for each part of a shard.
  *
- * As in core/packet.h, decoders take bytes from anywhere, and a getter answers false at the end of its
+ * As in core/flow/packet.h, decoders take bytes from anywhere, and a getter answers false at the end of its
  * reader, or with reader->failed if what stands there is damaged. Texts and values point into the bytes.
  */
 #pragma once
@@ -32,11 +32,11 @@ extern const char *const shard_copy_part_names[SHARD_COPY_PARTS];
 
 typedef enum ShardCopyKind
 {
-	SHARD_COPY_PREPARE = 1, /* may it be copied? Columns and counts, no rows */
+	SHARD_COPY_PREPARE = 1, /* may the shard be copied? Columns and counts, no rows */
 	SHARD_COPY_ROWS = 2
 } ShardCopyKind;
 
-/* Where a copy stands: behind the row with that key; opaque to who asks. */
+/* Where a copy stands: behind the row with that key; the caller only hands it back. */
 typedef struct ShardCopyPosition
 {
 	int32 part;
@@ -110,7 +110,7 @@ typedef struct ShardCopyChunk
 extern void shard_copy_put_chunk(StringInfo out, const ShardCopyChunk *chunk);
 extern bool shard_copy_get_chunk(ShardReader *reader, ShardCopyChunk *chunk);
 
-/* Section NEXT: to go on from; part NONE: that was all. */
+/* Section NEXT: the position to go on from; part NONE: that was all. */
 extern void shard_copy_put_position(StringInfo out, const ShardCopyPosition *position);
 extern bool shard_copy_get_position(ShardReader *reader, ShardCopyPosition *position);
 
@@ -118,7 +118,10 @@ extern bool shard_copy_get_position(ShardReader *reader, ShardCopyPosition *posi
 extern void shard_copy_put_field(StringInfo out, const char *bytes, int length);
 extern bool shard_copy_get_field(ShardReader *reader, const char **bytes, int *length);
 
-/* A message that waits: in the stash, or for lower numbers of its entity (D25). Clocks differ between nodes, so times are told as distances. */
+/*
+ * A message that waits: in the stash, or for lower numbers of its entity (D25). Clocks differ between nodes, so times are
+ * told as distances, in microseconds.
+ */
 typedef struct ShardCopyHeld
 {
 	const char *entity;
@@ -133,11 +136,11 @@ typedef struct ShardCopyHeld
 	int64 mid_seq;
 	const char *payload;
 	int payload_len;
-	bool ordered; /* it waits for lower numbers than */
+	bool ordered; /* it waits for lower numbers than this: */
 	int64 number;
 	int32 attempts;
 	bool has_next;
-	int64 next_us;	 /* until it may run, from now on; below 0: since */
+	int64 next_us;	 /* time from now until it may run; below 0: time since then */
 	int64 waited_us; /* since it came to the stash */
 	const char *sqlstate;
 	int sqlstate_len; /* 0: it did not fail yet */

@@ -2,9 +2,9 @@
  * core/flow/fact.c
  *		What another node says of homes, beside the map that this node has learned (T6).
  *
- * Decided maps form one chain (V4), so of a version that the learned map has passed it knows better than anybody
- * who tells. Contradictions are not always lies: a node may still have a home of which the voters that were forced do not
- * know (R29). They are without effect either way.
+ * Decided maps form one chain (V4), so of a version that the learned map has passed it knows better than any node that
+ * tells. Contradictions are not always lies: a node may still have a home of which the voters that were forced do not
+ * know (R29). Contradictions are without effect either way.
  */
 #ifndef FRONTEND
 #include "postgres.h"
@@ -16,8 +16,8 @@
 #include "core/map/era.h"
 
 /*
- * Can a version that was not learned have been decided in this era? Each begins a leap above the one before (R29), and who
- * has entered it knows nothing of its map at first (R13).
+ * Can a version that was not learned have been decided in this era? Each era begins a leap above the one before (R29), and
+ * a node that has entered it knows nothing of its map at first (R13).
  */
 static bool
 is_within_leap(int64 n, int64 upto_n, int32 era)
@@ -50,7 +50,10 @@ shard_fact_judge(const ShardFact *fact, const ShardFactLearned *learned)
 	return known ? SHARD_FACT_FALSE : SHARD_FACT_PAST;
 }
 
-/* Numbers of types only rise, so those that were given are known without what became of them. */
+/*
+ * Numbers of types only rise, so the greatest number says of each type whether it was given, also
+ * when the type is gone.
+ */
 ShardTargetVerdict
 shard_fact_judge_target(int32 type_id, int32 shard, int64 known_n,
 						const ShardTargetLearned *learned)

@@ -89,9 +89,9 @@ is_first_of_era(const ShardHomeRecord *home)
 
 /*
  * The home is here. Staged rows of that very epoch and move count first: what was copied for another
- * move is nobody's (M25). Then a beginning without state; then what never left: a seal is undone by a
- * newer epoch only, and without staged rows that can only be an aborted move, since whoever takes the
- * shard back copies it first.
+ * move belongs to no home (M25). Then a beginning without state; then what never left: only a newer
+ * epoch undoes a seal, and without staged rows that can only be an aborted move, since a node that
+ * takes the shard back copies it first.
  */
 static ShardHomeEvent
 read_home_here(const ShardOwn *own, const ShardHomeRecord *home, int32 doubt)
@@ -99,13 +99,16 @@ read_home_here(const ShardOwn *own, const ShardHomeRecord *home, int32 doubt)
 	if (own->state == SHARD_HOME_STAGED && own->move_id == home->move_id &&
 		(own->epoch == home->epoch || is_carried(home, own->epoch)))
 		return SHARD_HOME_DECIDED;
-	/* If it was here before, by a decision that nobody knows any more, that was right. */
+	/* If it was here before, by a decision that was lost with its voters, that was right. */
 	if (is_first_of_era(home) && home->epoch > own->epoch &&
 		(own->state == SHARD_HOME_ACTIVE || own->state == SHARD_HOME_STOPPING))
 		return SHARD_HOME_BACK;
 	if (home->lost > 0 && home->lost == home->epoch)
 		return SHARD_HOME_LOST;
-	/* It had gone, by a decision that was undone, with all that it has become since: only an operator can give that up (N4). */
+	/*
+	 * The shard had left, by a decision that was undone, and its state has changed elsewhere since: only an operator can
+	 * give that state up (N4).
+	 */
 	if ((own->state == SHARD_HOME_NONE || own->state == SHARD_HOME_SEALED) &&
 		doubt > Max(own->epoch, home->lost))
 		return SHARD_HOME_WRONG;
@@ -250,7 +253,7 @@ shard_handoff_delete(const ShardOwn *own, int32 epoch, int32 self, int32 known_n
 			return true;
 #endif
 
-			/* one home per epoch: nobody will decide it any more (M14) */
+			/* one home per epoch: it cannot be decided any more (M14) */
 			return known_epoch >= epoch && known_node != self;
 		case SHARD_HOME_CLEARING:
 			return true;

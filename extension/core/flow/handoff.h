@@ -17,7 +17,7 @@ typedef enum ShardHomeState
 {
 	SHARD_HOME_NONE = 0,	 /* nothing here; no row */
 	SHARD_HOME_ACTIVE = 1,	 /* home: handles what is tagged with its epoch */
-	SHARD_HOME_STOPPING = 2, /* refuses; entities come to their end */
+	SHARD_HOME_STOPPING = 2, /* refuses new items; entities come to their end */
 	SHARD_HOME_SEALED = 3,	 /* nothing of this epoch is ever handled here again */
 	SHARD_HOME_STAGED = 4,	 /* copied here, waits for the decision, or to be deleted */
 	SHARD_HOME_CLEARING = 5	 /* home; waits until rows of a former life are deleted */
@@ -27,15 +27,15 @@ typedef enum ShardHomeEvent
 {
 	SHARD_HOME_NOTHING = 0, /* no step */
 	SHARD_HOME_FIRST,		/* fact: allocated for the first time */
-	SHARD_HOME_LOST,		/* fact: begins anew, the state of the former home is lost */
-	SHARD_HOME_DECIDED,		/* fact: what is staged here is home now (M6) */
-	SHARD_HOME_BACK,		/* fact: stays here after all, under a newer epoch (abort) */
-	SHARD_HOME_ELSEWHERE,	/* fact: another node is home of what was here, of a newer epoch (M7) */
-	SHARD_HOME_STOP,		/* the coordinator asks to hand it off (M2) */
-	SHARD_HOME_SEAL,		/* the last turn is over (M3) */
-	SHARD_HOME_IMPORT,		/* copied from the old home (M4) */
-	SHARD_HOME_DELETED,		/* the rows are gone */
-	SHARD_HOME_WRONG		/* a fact that cannot be true with what is here: stop, loud */
+	SHARD_HOME_LOST,	  /* fact: begins with empty states, the state of the former home is lost */
+	SHARD_HOME_DECIDED,	  /* fact: what is staged here is home now (M6) */
+	SHARD_HOME_BACK,	  /* fact: stays here after all, under a newer epoch (abort) */
+	SHARD_HOME_ELSEWHERE, /* fact: another node is home of what was here, of a newer epoch (M7) */
+	SHARD_HOME_STOP,	  /* the coordinator asks to hand it off (M2) */
+	SHARD_HOME_SEAL,	  /* the last turn is over (M3) */
+	SHARD_HOME_IMPORT,	  /* copied from the old home (M4) */
+	SHARD_HOME_DELETED,	  /* the rows are gone */
+	SHARD_HOME_WRONG	  /* a fact that cannot be true with what is here: stop, and warn */
 } ShardHomeEvent;
 
 /*
@@ -57,19 +57,20 @@ extern const ShardMachine shard_home_machine;
 
 #define shard_handoff_active(own, e) ((own)->state == SHARD_HOME_ACTIVE && (own)->epoch == (e))
 
-/* Home, with marks that rise: what comes is taken in, handled or not. */
+/* Home, with marks that rise: items that come are taken in, handled now or later. */
 #define shard_handoff_takes(own) \
 	((own)->state == SHARD_HOME_ACTIVE || (own)->state == SHARD_HOME_CLEARING)
 
 /*
- * Was the home that is known here, of that node and epoch, decided by voters that were lost, so that the later era, whose home is
- * another one, does not know it? Who missed all of the new era's first homes until the shard had moved on may not see it.
+ * Was the home that is known here, of that node and epoch, decided by voters that were lost, so that the later era, whose home
+ * is another one, does not know it? A node that missed all of the new era's first homes until the shard had moved on may not
+ * see it.
  */
 extern bool shard_handoff_undone(int32 node, int32 epoch, const ShardHomeRecord *home);
 
 /*
- * What a decided home means for the node self. Facts that are not newer do not come here. doubt: of the first home that was
- * in the place of one that was undone (ShardRoute).
+ * What a decided home means for the node self. The caller passes newer facts only. doubt: as in
+ * ShardRoute.
  */
 extern ShardHomeEvent
 shard_handoff_read(const ShardOwn *own, int32 self, const ShardHomeRecord *home, int32 doubt);
@@ -83,7 +84,7 @@ extern bool shard_handoff_step(ShardOwn *own, ShardHomeEvent event, int32 epoch,
 /* Answers to the coordinator's questions (M11): what a node does about a command. */
 typedef enum ShardHandoffAnswer
 {
-	SHARD_HANDOFF_IGNORE = 0, /* stale, or not mine: facts will tell */
+	SHARD_HANDOFF_IGNORE = 0, /* stale, or of another node: facts will tell */
 	SHARD_HANDOFF_DO,		  /* carry it out */
 	SHARD_HANDOFF_DONE		  /* done already: say so again */
 } ShardHandoffAnswer;
@@ -100,8 +101,8 @@ shard_handoff_import(const ShardOwn *own, int32 known_epoch, const ShardShardRef
 extern bool shard_handoff_export(const ShardOwn *own, const ShardShardRef *ref);
 
 /*
- * Has nobody else what waits here to be handled? below: the newest epoch by which the state was given up, or the home that
- * was here, or had taken it along, was undone (M23).
+ * Is this node the only one that can have what waits here handled? below: the newest epoch by which the state was given
+ * up, or the home that was here, or had taken it along, was undone (M23).
  */
 extern bool shard_handoff_waits_alone(const ShardOwn *own, int32 below);
 

@@ -2,10 +2,11 @@
  * core/flow/mark.h
  *		Marks: up to where a shard has taken in what came from each origin (H7, X6).
  *
- * A stamp names an item for ever: a prefix (a node and its lane, or a sending shard) and a number
- * that rises. Under one home epoch a prefix comes on one stream in the order of its numbers, so for
- * each shard and prefix one number says what was taken in. A home compares arriving items with its
- * marks; it tells them to the origins, which keep an item until its mark is heard of.
+ * A stamp names one item and is never given to another: a prefix (a node and its lane, or a sending
+ * shard) and a number that rises. Under one home epoch a prefix comes on one stream in the order of
+ * its numbers, so for each shard and prefix one number says what was taken in. A home compares
+ * arriving items with its marks; it tells them to the origins, which keep an item until its mark is
+ * heard of.
  *
  * Marks change with the turn: shard_mark_commit or shard_mark_abort ends what was done since the last
  * of them. A worker holds one ShardMarks for each shard that is active in its lanes.
@@ -45,11 +46,11 @@ typedef struct ShardMarks
 extern void shard_mark_init(ShardMarks *marks);
 extern void shard_mark_free(ShardMarks *marks);
 
-/* Forget all marks: for good, or so that an abort brings them back. */
+/* Forget all marks. clear: for good; drop: an abort brings them back. */
 extern void shard_mark_clear(ShardMarks *marks);
 extern void shard_mark_drop(ShardMarks *marks);
 
-/* Was an item with this stamp taken in? Never true for one that has none. */
+/* Was an item with this stamp taken in? False for an item without a stamp. */
 extern bool shard_mark_passed(const ShardMarks *marks, ShardStamp stamp);
 
 /*
@@ -58,7 +59,7 @@ extern bool shard_mark_passed(const ShardMarks *marks, ShardStamp stamp);
 extern bool shard_mark_can_be(ShardStamp stamp, int32 type_id, int32 shard, int32 last_node);
 
 /*
- * It is taken in now. The mark never falls. Prefixes that are new cost least in their order.
+ * An item with this stamp is taken in now. The mark never falls. New prefixes cost least in their order.
  */
 extern void shard_mark_raise(ShardMarks *marks, ShardStamp stamp);
 

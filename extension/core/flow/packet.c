@@ -241,7 +241,7 @@ shard_packet_get_fact(ShardReader *reader, ShardFact *fact)
 	return shard_wire_taken(reader, good_fact(fact), fact, sizeof(*fact));
 }
 
-/* See packet.h. Routes do not look at a move that is under way. */
+/* Routes do not look at a move that is under way. */
 ShardHomeRecord
 shard_packet_fact_home(const ShardFact *fact)
 {

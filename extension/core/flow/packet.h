@@ -4,7 +4,7 @@
  *
  * A call is a header and a list of sections; so is its answer. A section has a kind, a length and
  * bytes, so that one that is not known can be skipped, or refuses the call if it is marked mandatory.
- * Whole numbers are those of core/wire.h. Decoders take bytes from anywhere, never read beyond their
+ * Whole numbers are those of core/base/wire.h. Decoders take bytes from anywhere, never read beyond their
  * end, and take only values that an encoder may be given (packet.c says which, for each struct); so what
  * they hand out needs no second look, but for two things: whether texts are valid in the database's
  * encoding, and whether a payload is jsonb. Texts point into the bytes that were read.
@@ -44,7 +44,7 @@ typedef struct ShardParcel
 	int payload_len;
 } ShardParcel;
 
-/* Appends one; a packet is any number of them, one after the other. */
+/* Appends a parcel; a packet is any number of parcels, one after the other. */
 extern void shard_packet_put(StringInfo out, const ShardParcel *parcel);
 
 extern bool shard_packet_get(ShardReader *reader, ShardParcel *parcel);
@@ -67,7 +67,7 @@ extern bool shard_packet_get_fact(ShardReader *reader, ShardFact *fact);
 /* The record that shard_route_fact() takes. */
 extern ShardHomeRecord shard_packet_fact_home(const ShardFact *fact);
 
-/* My items for that shard, of the lane it belongs to, are taken in up to rseq. */
+/* The receiver's items for that shard, of the lane that the shard belongs to, are taken in up to rseq. */
 typedef struct ShardDone
 {
 	int32 type_id;
@@ -89,7 +89,7 @@ typedef struct ShardCallHeader
 	int32 era;
 	int32 from;
 	int32 from_inc;
-	ShardUuid incarnation; /* of from */
+	ShardUuid incarnation; /* of node from */
 	int32 to;
 	int32 to_inc;  /* 0: not known */
 	int64 known_n; /* the sender has learned the map up to here */
@@ -110,7 +110,7 @@ typedef enum ShardSectionKind
 	SHARD_SECTION_RECEIVED = 65,  /* answer: ShardReceived */
 	SHARD_SECTION_POSITION = 66,  /* answer to hello: ShardStreamPositionSection */
 
-	/* answers to the copying of a shard, by core/copy.h */
+	/* answers to the copying of a shard, by core/flow/copy.h */
 	SHARD_SECTION_COLUMNS = 96, /* ShardCopyColumn, any number */
 	SHARD_SECTION_COUNTS = 97,	/* ShardCopyCount, any number */
 	SHARD_SECTION_CHUNK = 98,	/* ShardCopyChunk */
@@ -137,7 +137,7 @@ typedef struct ShardStreamSection
 	int32 channel;
 	int32 gen;
 	int64 first_seq; /* GREET: the last seq before this generation; else at least 1 */
-	int32 n_rows;	 /* no more than bytes are left in the section */
+	int32 n_rows;	 /* at most as many as bytes are left in the section */
 	ShardUuid writer;
 } ShardStreamSection;
 

@@ -321,8 +321,8 @@ shard_route_floor(ShardRoutes *routes, ShardStamp floor)
 
 /*
  * The ownership row takes a step, with what belongs to it in the same transaction: messages that end,
- * marks that become the base of the new epoch. States are not touched: whoever deletes them must not keep
- * the lane's other shards waiting (M23).
+ * marks that become the base of the new epoch. States are not touched: deleting them takes more than one
+ * turn, and must not keep the lane's other shards waiting (M23).
  */
 static void
 change_own(ShardRoutes *routes, ShardRoute *route, ShardHomeEvent event,
@@ -483,7 +483,7 @@ shard_route_done(ShardRoutes *routes, int32 type_id, int32 shard, int32 from, in
 	return true;
 }
 
-/* Was it sent to a home whose state is lost, or that was undone, so that nobody knows what became of it (N2)? */
+/* Was it sent to a home whose state is lost, or that was undone, so that its fate cannot be known (N2)? */
 static bool
 is_in_doubt(const ShardRoute *route, const ShardItem *item)
 {

@@ -23,7 +23,7 @@
 #define SHARD_NO_EPOCH (-1) /* home epoch tag of an item that was not routed yet */
 
 /*
- * Numbers of stamps begin anew, far above all before, with each incarnation that is granted: a
+ * With each incarnation that is granted, the numbers of stamps begin far above all earlier ones: a
  * database put back from a copy must not give a number to another message than its peers know by it.
  */
 #define SHARD_FIRST_RSEQ(inc_no) ((int64) (inc_no) << 40)
@@ -36,7 +36,7 @@ typedef struct ShardItem
 	int32 epoch; /* home epoch tag */
 	bool sent;	 /* was possibly on a wire, under this tag or an older one (N2) */
 	ShardStamp stamp;
-	const void *body; /* the host's */
+	const void *body; /* owned by the host */
 } ShardItem;
 
 typedef struct ShardRoute
@@ -48,10 +48,9 @@ typedef struct ShardRoute
 	/* durable */
 	int32 node; /* home; 0: not known */
 	int32 epoch;
-	int32 lost; /* newest epoch that began without the state of the one before */
-	int32
-		doubt; /* newest epoch whose home is in the place of one that was undone with its voters (R29) */
-	int64 n; /* version of the fact */
+	int32 lost;	 /* newest epoch that began without the state of the one before */
+	int32 doubt; /* newest epoch whose home replaces one that was undone with its voters (R29) */
+	int64 n;	 /* version of the fact */
 	ShardOwn own;
 	bool parked; /* are there parked messages? */
 
@@ -60,7 +59,7 @@ typedef struct ShardRoute
 	bool drains;	   /* in the list of those with parked messages */
 	bool wrong;		   /* a fact contradicts what is here: stopped (M6) */
 	int32 marks_epoch; /* own epoch that the committed marks belong to */
-	int64 done;		   /* my items up to this rseq are taken in at home, as it told */
+	int64 done;		   /* this node's items up to this rseq are taken in, as the home told */
 	ShardMarks marks;
 	dlist_node touched_node;
 	dlist_node drains_node;
@@ -83,10 +82,13 @@ typedef struct ShardRouteHost
 	void (*write_own)(void *context, const ShardRoute *route, const ShardOwn *before);
 	void (*write_base)(void *context, const ShardRoute *route);
 
-	/* What the shard had taken in and not handled ends, and its base marks: it begins anew, clearing. */
+	/*
+	 * What the shard had taken in and not handled ends, and so do its base marks: the
+	 * shard begins empty, in state clearing if it had a state here.
+	 */
 	void (*discard)(void *context, const ShardRoute *route);
 
-	/* Next number for a stamp of that lane; the newest that may have been given, in this life or before; and the lane of a shard. */
+	/* The next number for a stamp of that lane; the newest number that may have been given; and the lane of a shard. */
 	int64 (*next_rseq)(void *context, int32 lane);
 	int64 (*last_rseq)(void *context, int32 lane);
 	int32 (*lane)(void *context, int32 type_id, int32 shard);
@@ -114,19 +116,22 @@ typedef struct ShardRouteHost
 	 */
 	void (*take)(void *context, const ShardRoute *route, const ShardItem *item);
 
-	/* Nobody knows whether it had its effect: a dead letter (N2). */
+	/* Whether the item had its effect cannot be known: it becomes a dead letter (N2). */
 	void (*in_doubt)(void *context, const ShardRoute *route, const ShardItem *item);
 
-	/* To be told to origins after the gate: refused, with the newest fact; taken in up to. */
+	/* To be told to origins after the gate: an item is refused, with the newest fact; items are taken in up to mark. */
 	void (*refused)(void *context, const ShardRoute *route, const ShardItem *item);
 	void (*announce)(void *context, const ShardRoute *route, ShardStamp mark);
 
-	/* To the control plane: ask for the home; active now (after commit); a fact cannot be true. */
+	/* To the control plane: ask for the home; the shard is active now (after commit); a fact cannot be true. */
 	void (*want_home)(void *context, const ShardRoute *route);
 	void (*started)(void *context, const ShardRoute *route);
 	void (*wrong)(void *context, const ShardRoute *route, const ShardHomeRecord *home);
 
-	/* Active here, by a home that was undone; its rows are kept, and handled by nobody. NULL: not told. */
+	/*
+	 * Active here, by a home that was undone; its rows are kept, and no home handles them. NULL: not
+	 * told.
+	 */
 	void (*undone)(void *context, const ShardRoute *route, const ShardHomeRecord *home);
 
 	/* Is the transaction long enough? Asked when parked items have left. NULL: never. */
@@ -175,7 +180,7 @@ extern void shard_route_floor(ShardRoutes *routes, ShardStamp floor);
 extern void shard_route_fact(ShardRoutes *routes, int32 type_id, int32 shard,
 							 const ShardHomeRecord *home, int64 n);
 
-/* Parked messages that can go on, of all shards; true: some are left that could, too. */
+/* Send on the parked messages that can go on, of all shards; true: some are left that could, too. */
 extern bool shard_route_drain(ShardRoutes *routes);
 
 /* Ask once more for all homes that messages wait for. */
@@ -184,13 +189,14 @@ extern void shard_route_ask(ShardRoutes *routes);
 /* Is a stored item of the route's shard still this origin's to keep (X6)? */
 extern bool shard_route_kept(const ShardRoute *route, const ShardItem *item);
 
-/* Was it appended anew under a newer tag? Not sent yet, it goes as void (X2). */
+/* Was it appended again under a newer tag? If it was not sent yet, it goes as void (X2). */
 extern bool shard_route_superseded(const ShardRoute *route, const ShardItem *item);
 
 /*
- * A node tells that my items up to rseq are taken in: true whatever becomes of this turn, as it tells that after its commit. It
- * counts from the shard's home as known here, and from this node (T6); while no home is known, from nobody: who has the shard
- * next says it again when it meets the messages (X13). And of what was sent alone. False: passed over.
+ * A node tells that this node's items up to rseq are taken in. That stays true whatever becomes of this turn, as the node tells
+ * it after its commit. It counts if it comes from the shard's home as known here (T6); while no home is known, it counts from
+ * no node: the next home says it again when it meets the messages (X13). It counts only for items that were sent. False: passed
+ * over.
  */
 extern bool
 shard_route_done(ShardRoutes *routes, int32 type_id, int32 shard, int32 from, int64 rseq);

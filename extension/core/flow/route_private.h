@@ -76,7 +76,10 @@ route_map_find(RouteMap *map, int32 type_id, int32 shard)
 	return entry->route;
 }
 
-/* For one that is not there: an insert may make the table grow, and somebody may be iterating. */
+/*
+ * For a route that is not there: an insert may make the table grow, so no iteration may be under
+ * way.
+ */
 static inline void
 route_map_add(RouteMap *map, ShardRoute *route)
 {

@@ -26,8 +26,8 @@ same_incarnation(ShardUuid a, ShardUuid b)
 }
 
 /*
- * Drop what no peer can name any more: positions below what was acknowledged are a regression
- * whoever wrote them. The entry that covers the acknowledged row itself stays.
+ * Drop what no peer can name any more: positions below what was acknowledged are a regression,
+ * whichever incarnation wrote them. The entry that covers the acknowledged row itself stays.
  */
 static void
 trim_lineage(ShardStream *stream)
@@ -89,7 +89,7 @@ shard_stream_writer(const ShardStream *stream, int64 seq)
 	return nobody;
 }
 
-/* Is that row, as the receiver knows it, one that I wrote? Row 0 is the empty stream. */
+/* Is that row, as the receiver knows it, one that this node wrote? Row 0 is the empty stream. */
 static bool
 in_lineage(const ShardStream *stream, const ShardStreamPosition *position)
 {
@@ -163,8 +163,8 @@ ahead_of(int32 gen, int32 other)
 }
 
 /*
- * The next generation: within reach of what the receiver has, whatever that is. Counted within the reach, so that
- * no generation of which something may still be stored comes again.
+ * The next generation: within reach of the receiver's generation. Counted within the reach, so that no generation
+ * comes again of which something may still be stored.
  */
 static int32
 next_generation(int32 gen, int32 heard)

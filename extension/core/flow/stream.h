@@ -24,9 +24,9 @@ typedef struct ShardStreamBegin
 /* Origin's link to a receiver, one per (lane, channel, destination). Volatile. */
 typedef enum ShardStreamState
 {
-	SHARD_STREAM_CLOSED = 0,		/* next: OPEN, or one of the last two, by the answer to hello */
-	SHARD_STREAM_OPEN = 1,			/* next: CLOSED, by any error or time-out (X5) */
-	SHARD_STREAM_ORIGIN_REGRESSED,	/* quarantined: the receiver knows rows that I never wrote */
+	SHARD_STREAM_CLOSED = 0,	   /* next: OPEN, or one of the last two, by the answer to hello */
+	SHARD_STREAM_OPEN = 1,		   /* next: CLOSED, by any error or time-out (X5) */
+	SHARD_STREAM_ORIGIN_REGRESSED, /* quarantined: the receiver knows rows that this node never wrote */
 	SHARD_STREAM_RECEIVER_REGRESSED /* quarantined: it lacks rows that it had acknowledged */
 } ShardStreamState;
 
@@ -65,8 +65,8 @@ typedef enum ShardStreamVerdict
 } ShardStreamVerdict;
 
 /*
- * A hello begins a newer generation only so far ahead of the one that is known (X4). Generations go round behind
- * 2^31 - 1, so each has those that are newer. A power of two.
+ * A hello begins a newer generation only up to this far ahead of the generation that the receiver knows (X4).
+ * Generations start from 0 again behind 2^31 - 1, so each generation has newer ones. A power of two.
  */
 #define SHARD_STREAM_REACH 1024
 
@@ -105,13 +105,13 @@ extern bool shard_stream_acked(ShardStream *stream, int64 seq);
 extern bool shard_stream_possibly_sent(const ShardStream *stream, int64 seq);
 
 /*
- * shard_link_accept(): end a quarantine. A new generation begins, empty, behind the last row; one that the receiver
- * takes, whatever generation it has. In the
- * same transaction the host removes what the stream stores; what of it, and of the rows kept
- * elsewhere, is still this origin's to keep, is appended anew in the order of the stamps, through the
- * shard's parked messages (H4). But if it was the origin that regressed, what shard_stream_possibly_sent
- * says may have left it is in doubt: a database whose past is forgotten may have heard that it was
- * done, and told a floor, so that no mark keeps it from being handled twice. It becomes a dead letter.
+ * shard_link_accept(): end a quarantine. A new generation begins, empty, behind the last row; the receiver takes
+ * it, whatever generation the receiver has. In the same transaction the host removes what the stream stores; what
+ * of it, and of the rows kept elsewhere, is still this origin's to keep, is appended again in the order of the
+ * stamps, through the shard's parked messages (H4). But if it was the origin that regressed, what
+ * shard_stream_possibly_sent says may have left it is in doubt: a database that has lost its newest past may have
+ * heard that the item was done, and told a floor, so that no mark keeps the item from being handled twice. Such an
+ * item becomes a dead letter.
  */
 extern void shard_stream_accept(ShardStream *stream, const ShardStreamPosition *position);
 

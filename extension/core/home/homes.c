@@ -22,7 +22,6 @@
 
 /* ---- the object ------------------------------------------------------------------------------- */
 
-/* See homes.h. */
 ShardHomes *
 shard_homes_create(int32 self, const ShardHomesSettings *settings, const ShardLiveSettings *live)
 {
@@ -38,7 +37,7 @@ shard_homes_create(int32 self, const ShardHomesSettings *settings, const ShardLi
 	return homes;
 }
 
-/* All regions have to register anew. */
+/* All regions have to register again. */
 static void
 forget_regions(ShardHomes *homes)
 {
@@ -52,7 +51,6 @@ forget_regions(ShardHomes *homes)
 	homes->n_regions = 0;
 }
 
-/* See homes.h. */
 void
 shard_homes_destroy(ShardHomes *homes)
 {
@@ -78,7 +76,6 @@ shard_homes_destroy(ShardHomes *homes)
 	pfree(homes);
 }
 
-/* See homes.h. */
 void
 shard_homes_take_office(ShardHomes *homes, int64 now, const ShardProposer *proposer)
 {
@@ -219,7 +216,7 @@ shard_homes_asked(HomesShard *shard, int64 now)
 
 /* ---- messages --------------------------------------------------------------------------------- */
 
-/* A list in the place of the one before. */
+/* Keep a list in the place of the former list. */
 static void
 keep_list(int32 **kept, int *n_kept, const int32 *ids, int count)
 {
@@ -268,7 +265,10 @@ register_region(ShardHomes *homes, int64 now, const ShardControl *message, Shard
 	ShardControl *reply;
 	int n_types;
 
-	/* Ids of types that there are, and of some that are gone: more of them are none, and would have to be put in order. */
+	/*
+	 * Room for the ids of all types, and of some that are gone: a longer list names ids that are none, and would cost
+	 * time to sort.
+	 */
 	(void) shard_map_list(homes->decided, SHARD_MAP_TYPE, homes->arena, &n_types);
 	if (message->n_nodes > SHARD_ROOM_TYPES + n_types ||
 		message->n_nodes2 > SHARD_ROOM_TYPES + n_types)
@@ -278,7 +278,9 @@ register_region(ShardHomes *homes, int64 now, const ShardControl *message, Shard
 	}
 
 #ifndef SHARD_MUTANT_ANY_REGISTRATION
-	/* What has not been decided nobody can have learned, and no number is the last one. */
+	/*
+	 * A member can have learned only what was decided, and each number leaves room for a next one.
+	 */
 	if (message->commit_n > shard_map_point(homes->decided).n ||
 		(message->token > SHARD_REGISTRATION_FAR &&
 		 message->token - Max(held, SHARD_REGISTRATION_FAR) > SHARD_REGISTRATION_STEP))
@@ -286,8 +288,8 @@ register_region(ShardHomes *homes, int64 now, const ShardControl *message, Shard
 #endif
 
 	/*
-	 * An older one that comes late would be the last: nobody says the newer one again. Should that be none of the node's, it
-	 * hears so, and goes above it.
+	 * An older registration that comes late would be the last, since the node says the newer one only once. Should the
+	 * newer one not be the node's own, the node hears its number, and goes above it.
 	 */
 	if (region && message->token < held
 #ifdef SHARD_MUTANT_OVERTAKEN_REGISTRATION
@@ -325,8 +327,8 @@ register_region(ShardHomes *homes, int64 now, const ShardControl *message, Shard
 }
 
 /*
- * GetShardHomes: what is decided is answered at once, unless it is about to change (C2); the rest is
- * allocated by the next tick.
+ * GetShardHomes: a home that is decided is answered at once, unless it is about to change (C2); the
+ * next tick allocates the others.
  */
 static void
 get_homes(ShardHomes *homes, const ShardControl *message, const ShardProposer *proposer,
@@ -337,7 +339,7 @@ get_homes(ShardHomes *homes, const ShardControl *message, const ShardProposer *p
 	int32 type_id = 0;
 	int32 number = 0;
 
-	/* Nobody asks for more at a time. */
+	/* A node asks for fewer at a time. */
 	if (message->n_shards > LIST_LIMIT)
 	{
 		log_long_list(message, "asks for the homes of more shards than one does at a time", out);
@@ -361,7 +363,7 @@ get_homes(ShardHomes *homes, const ShardControl *message, const ShardProposer *p
 			}
 			continue;
 		}
-		/* Nobody can have such a shard; it would be waited for for ever. */
+		/* No node has such a shard; the request would wait without end. */
 		if (key.b < 0 || key.b >= shard_homes_number_of_shards(homes, key.a, &type_id, &number))
 			continue;
 		request = homes_request_insert(homes->requests, (ShardShardKey){key.a, key.b}, &found);
@@ -441,7 +443,6 @@ take(ShardHomes *homes, int64 now, const ShardControl *message, ShardProposer *p
 	}
 }
 
-/* See homes.h. */
 void
 shard_homes_receive(ShardHomes *homes, int64 now, const ShardControl *message,
 					ShardProposer *proposer, const ShardRoster *roster, ShardActions *out)
@@ -451,7 +452,7 @@ shard_homes_receive(ShardHomes *homes, int64 now, const ShardControl *message,
 		take(homes, now, message, proposer, roster, out);
 }
 
-/* See homes.h. Messages wait for a shard that moves: its next step is not left to the tick. */
+/* Messages wait for a shard that moves: its next step is not left to the tick. */
 void
 shard_homes_settle(ShardHomes *homes, int64 now, ShardProposer *proposer, const ShardRoster *roster,
 				   ShardActions *out)
@@ -477,7 +478,7 @@ send_host(ShardActions *out, int32 node, const ShardShardRef *shards, int n_shar
 	message->shards = shard_arena_copy(out->arena, shards, n_shards * sizeof(ShardShardRef));
 }
 
-/* HostShard for every home whose start nobody confirmed, a message a node. */
+/* HostShard for every home whose start was not confirmed, a message a node. */
 static void
 host_unconfirmed(ShardHomes *homes, int64 now, ShardActions *out)
 {
@@ -510,7 +511,6 @@ host_unconfirmed(ShardHomes *homes, int64 now, ShardActions *out)
 	}
 }
 
-/* See homes.h. */
 void
 shard_homes_tick(ShardHomes *homes, int64 now, ShardProposer *proposer, ShardRoster *roster,
 				 ShardActions *out)

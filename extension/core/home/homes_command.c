@@ -1,9 +1,9 @@
 /*
  * core/home/homes_command.c
- *		What operators want of shards, and who waits for it.
+ *		What operators want of shards, and which of them wait for the end.
  *
- * Everything that waits here is volatile: with the office it is forgotten, and those who wait are told
- * that nobody knows what becomes of it. What was decided stays decided; the views show it.
+ * Everything that waits here is volatile: when the office is lost it is forgotten, and those that wait
+ * are told that the end is not known. What was decided stays decided; the views show it.
  */
 #ifndef FRONTEND
 #include "postgres.h"
@@ -18,7 +18,7 @@
 /* Commands that wait at the same time; more are refused. */
 #define MAX_WAITERS 1000
 
-/* ---- those who wait --------------------------------------------------------------------------- */
+/* ---- askers that wait ------------------------------------------------------------------------- */
 
 /* shard -1: a round of rebalancing. NULL: too many wait. */
 static HomesWaiter *
@@ -59,7 +59,6 @@ answer(ShardHomes *homes, int at, bool good, const char *why)
 			sizeof(HomesWaiter) * (homes->n_waiters - at));
 }
 
-/* See homes.h. */
 bool
 shard_homes_next_answer(ShardHomes *homes, ShardHomesAnswer *end)
 {
@@ -71,7 +70,6 @@ shard_homes_next_answer(ShardHomes *homes, ShardHomesAnswer *end)
 	return true;
 }
 
-/* See homes.h. */
 void
 shard_homes_lose_office(ShardHomes *homes)
 {
@@ -85,7 +83,7 @@ shard_homes_lose_office(ShardHomes *homes)
 
 /* ---- moves ------------------------------------------------------------------------------------ */
 
-/* A move that was wished for has ended: those who wait for it hear so. */
+/* A move that was wished for has ended: the operators that wait for it hear so. */
 void
 shard_homes_move_ended(ShardHomes *homes, const HomesShard *shard, bool good, const char *why)
 {
@@ -126,7 +124,7 @@ serve(ShardHomes *homes, int64 now, HomesWaiter *waiter, const ShardRoster *rost
 	return SHARD_HOMES_REFUSED;
 }
 
-/* Begin the moves of those whose shards are at rest now. */
+/* Begin the moves of the waiting commands whose shards are at rest now. */
 void
 shard_homes_serve(ShardHomes *homes, int64 now, const ShardRoster *roster)
 {
@@ -144,7 +142,6 @@ shard_homes_serve(ShardHomes *homes, int64 now, const ShardRoster *roster)
 	}
 }
 
-/* See homes.h. */
 ShardHomesResult
 shard_homes_move(ShardHomes *homes, int64 now, const ShardCommand *command,
 				 const ShardRoster *roster, ShardActions *out, const char **why)
@@ -167,7 +164,7 @@ shard_homes_move(ShardHomes *homes, int64 now, const ShardCommand *command,
 
 /* ---- rounds of rebalancing -------------------------------------------------------------------- */
 
-/* The functions of a type have answered, and so many moves begin by it. */
+/* The functions of a type have answered, and number moves begin by that. */
 void
 shard_homes_round_ended(ShardHomes *homes, int32 type_id, int64 number)
 {
@@ -183,7 +180,6 @@ shard_homes_round_ended(ShardHomes *homes, int32 type_id, int64 number)
 	}
 }
 
-/* See homes.h. */
 ShardHomesResult
 shard_homes_rebalance(ShardHomes *homes, int64 now, const ShardCommand *command,
 					  const ShardRoster *roster, ShardActions *out, int64 *number, const char **why)
@@ -216,14 +212,13 @@ shard_homes_rebalance(ShardHomes *homes, int64 now, const ShardCommand *command,
 
 /* ---- acts that are decided at once ------------------------------------------------------------ */
 
-/* See homes.h. */
 void
 shard_homes_note_who(ShardHomes *homes, int32 node, const char *who)
 {
 	shard_text_copy(shard_homes_node(homes, node)->who, who ? who : "", HOMES_WHO);
 }
 
-/* Remember who wants a pin, or an end of it. */
+/* Remember which operator wants a pin, or an end of it. */
 static void
 note_pin(ShardHomes *homes, ShardShardKey key, bool pinned, const char *who)
 {
@@ -238,7 +233,6 @@ note_pin(ShardHomes *homes, ShardShardKey key, bool pinned, const char *who)
 	shard_text_copy(note->who, who ? who : "", sizeof(note->who));
 }
 
-/* See homes.h. */
 bool
 shard_homes_pin(ShardHomes *homes, int64 now, const ShardCommand *command, ShardProposer *proposer,
 				ShardActions *out, const char **why)
@@ -276,7 +270,6 @@ shard_homes_pin(ShardHomes *homes, int64 now, const ShardCommand *command, Shard
 	return true;
 }
 
-/* See homes.h. */
 bool
 shard_homes_give_up(ShardHomes *homes, int64 now, const ShardCommand *command,
 					ShardProposer *proposer, const ShardRoster *roster, ShardActions *out,

@@ -2,9 +2,9 @@
  * core/home/homes_dry.c
  *		PLAN: which moves would begin now.
  *
- * The coordinator begins them, by the same functions as ever, and takes them back before the call ends. That leaves no trace:
- * a move that has begun is a note in memory until its target has been asked (M16), and nobody is asked within the call. So the
- * answer is what the coordinator would do, and there is no second opinion that could differ from it. What is bounded at a time
+ * The coordinator begins them, by the same functions as always, and takes them back before the call ends. That leaves no
+ * trace: a move that has begun is a note in memory until its target has been asked (M16), and no target is asked within the
+ * call. So the answer is what the coordinator would do, and no second opinion can differ from it. What is bounded at a time
  * because it goes on by itself (homes of members that leave, pins) is listed as a whole.
  */
 #ifndef FRONTEND
@@ -15,7 +15,6 @@
 
 #include "core/home/homes_plan.h"
 
-/* See homes_private.h. */
 bool
 shard_homes_dry_has_room(ShardHomes *homes)
 {
@@ -58,7 +57,6 @@ take_back(ShardHomes *homes, ShardHomesPlan *plan)
 							 SHARD_MOVE_REFUSED);
 }
 
-/* See homes.h. */
 bool
 shard_homes_dry_run(ShardHomes *homes, int64 now, const ShardCommand *command,
 					const ShardRoster *roster, ShardActions *out, ShardHomesPlan *plan,

@@ -45,7 +45,7 @@ unlist_move(ShardHomes *homes, ShardShardKey key)
 	}
 }
 
-/* Who wanted the move, and why it fails, are of no interest any more. */
+/* The operator that wanted the move, and why it fails, are of no interest any more. */
 static void
 forget_texts(HomesShard *shard)
 {
@@ -78,7 +78,7 @@ shard_homes_set_move(ShardHomes *homes, HomesShard *shard, ShardMoveEvent event)
 	shard->ready = shard->begun = 0;
 }
 
-/* The office begins anew: nothing is under way as far as known. */
+/* A new office begins: nothing is under way as far as known. */
 void
 shard_homes_forget_moves(ShardHomes *homes)
 {
@@ -186,7 +186,6 @@ shard_homes_number_of_type(const ShardHomes *homes, int32 type_id, int32 node)
 	return count ? count->n : 0;
 }
 
-/* See homes.h. */
 int
 shard_homes_count(const ShardHomes *homes, int32 node)
 {
@@ -347,7 +346,7 @@ tell_member(ShardHomes *homes, HomesNode *known, int32 node, const ShardMemberRe
 	}
 }
 
-/* A member was decided. Another incarnation may have forgotten what the one before had started. */
+/* A member's record was decided. A new incarnation may not know what the former one had started. */
 static void
 follow_member(ShardHomes *homes, const ShardMapEntry *entry)
 {
@@ -379,7 +378,10 @@ follow_member(ShardHomes *homes, const ShardMapEntry *entry)
 	}
 }
 
-/* Who wanted the pin of a shard, or its end; "": nobody in this office, as when its type was dropped. */
+/*
+ * The operator that wanted the pin of a shard, or its end; "": none in this office, as when its type was
+ * dropped.
+ */
 const char *
 shard_homes_pinned_by(const ShardHomes *homes, ShardShardKey key, bool pinned)
 {
@@ -393,7 +395,7 @@ shard_homes_pinned_by(const ShardHomes *homes, ShardShardKey key, bool pinned)
 	return "";
 }
 
-/* A pin was decided, or that there is none any more. */
+/* A pin, or the end of a pin, was decided. */
 static void
 follow_pin(ShardHomes *homes, const ShardMapEntry *entry)
 {
@@ -429,7 +431,7 @@ forget_shard(ShardHomes *homes, ShardShardKey key)
 	homes_shard_delete_item(homes->shards, shard);
 }
 
-/* Nobody waits any more for homes of a type that was dropped. */
+/* Requests for homes of a type that was dropped end. */
 static void
 forget_requests(ShardHomes *homes, int32 type_id)
 {

@@ -58,7 +58,10 @@ is_settled(const ShardHomes *homes, const HomesShard *shard, ShardHomeRecord *re
 	return false;
 }
 
-/* Are its home and the target there for a move, as far as known? Whoever is not is named, and nobody else. */
+/*
+ * Are its home and the target there for a move, as far as known? The text names the one that is not, and only
+ * that one.
+ */
 static bool
 can_go(ShardHomes *homes, int64 now, const HomesShard *shard, int32 to, const ShardRoster *roster,
 	   const char **why)
@@ -77,7 +80,7 @@ can_go(ShardHomes *homes, int64 now, const HomesShard *shard, int32 to, const Sh
 
 /*
  * Begin a move: the target is asked first (M16), and nothing else changes before it is ready. False
- * and a reason if the shard cannot move there now. who: NULL, or an operator.
+ * and a reason if the shard cannot move there now. who: the operator that wants it; NULL: none.
  */
 bool
 shard_homes_begin_move(ShardHomes *homes, int64 now, HomesShard *shard, int32 to,
@@ -362,7 +365,7 @@ target_is_gone(ShardHomes *homes, const HomesShard *shard)
 		   (member.status != SHARD_MEMBER_UP && member.status != SHARD_MEMBER_LEAVING);
 }
 
-/* Who has not done its part in time. A target copies only as fast as the home gives. */
+/* Which side has not done its part in time. A target copies only as fast as the home gives. */
 static const char *
 why_late(int64 now, const HomesShard *shard, const ShardRoster *roster)
 {
@@ -468,7 +471,7 @@ drive(ShardHomes *homes, int64 now, HomesShard *shard, ShardProposer *proposer,
 		shard->next_send = now + SHARD_RESEND_INTERVAL;
 }
 
-/* See homes_private.h. In the order in which they began. */
+/* In the order in which they began. */
 void
 shard_homes_drive(ShardHomes *homes, int64 now, ShardProposer *proposer, const ShardRoster *roster)
 {

@@ -12,7 +12,7 @@
 #include "core/member/membership.h"
 #include "core/map/type_number.h"
 
-/* Has the cluster one member? Then its administrator alone says who shares with whom. */
+/* Has the cluster one member? Then its administrator alone says which owners share a group. */
 static bool
 is_alone(const ShardHomes *homes)
 {
@@ -25,7 +25,10 @@ is_alone(const ShardHomes *homes)
 	return members <= 1;
 }
 
-/* Has no other member than the one that brought a type said that it has it? Of who has not spoken up yet that is not known. */
+/*
+ * Has no other member than the one that brought a type said that it has it? Members that have not registered yet count as not
+ * having it.
+ */
 static bool
 is_alone_with(ShardHomes *homes, int32 member, int32 type_id, const ShardTypeRecord *type)
 {

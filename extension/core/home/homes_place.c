@@ -2,9 +2,9 @@
  * core/home/homes_place.c
  *		Which of the moves that are ready may begin: the places at a target (M24).
  *
- * A move is under way as long as its home, its target, and the owner of its type like: by a worker that stands still, locks,
- * triggers, handoff_timeout. So few at a time are not enough; who waits long for those few goes beside them, one of an owner
- * from a home.
+ * How long a move is under way is up to its home, its target, and the owner of its type: by a worker that stands still,
+ * locks, triggers, handoff_timeout. So the few moves at a time are not enough; a move that waits long for those few goes
+ * beside them, one of an owner from a home.
  */
 #ifndef FRONTEND
 #include "postgres.h"
@@ -22,7 +22,7 @@ is_copied(const HomesShard *shard)
 	return shard->move != SHARD_MOVE_PREPARING && shard->move != SHARD_MOVE_STARTING;
 }
 
-/* Who owns the type; "": that is not known. */
+/* The owner of the type; "": that is not known. */
 static const char *
 owner_of(ShardHomes *homes, const ShardMapEntry *entry)
 {
@@ -64,8 +64,8 @@ has_several_owners(ShardHomes *homes)
 }
 
 /*
- * The last place at a target is not for whom all others are: what he has there may take as long as he likes, by his
- * own triggers, and everybody else's moves would wait for it (M24).
+ * The last place at a target is closed to an owner that has all the other places: that owner's triggers decide how
+ * long the owner's moves take, and the moves of all other owners would wait for them (M24).
  */
 static bool
 is_for_others(ShardHomes *homes, const HomesShard *shard)
@@ -111,7 +111,6 @@ count_places(ShardHomes *homes, const HomesShard *shard)
 	return taken;
 }
 
-/* See homes_private.h. */
 bool
 shard_homes_has_place(ShardHomes *homes, int64 now, HomesShard *shard)
 {
@@ -133,7 +132,6 @@ shard_homes_has_place(ShardHomes *homes, int64 now, HomesShard *shard)
 	return shard_import_own_place(&taken);
 }
 
-/* See homes_private.h. */
 void
 shard_homes_count_copied(ShardHomes *homes, int64 now)
 {

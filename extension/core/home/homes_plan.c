@@ -58,7 +58,7 @@ count_members(ShardHomes *homes, const char *role)
 	return up;
 }
 
-/* The minimum of members, or of those with a role; 0: none was asked for. */
+/* The minimum of members, or of members with a role; 0: there is none. */
 static int32
 minimum_of(const ShardHomes *homes, const char *role)
 {
@@ -177,7 +177,7 @@ compare_requests(const void *a, const void *b)
 	return x->shard < y->shard ? -1 : x->shard > y->shard;
 }
 
-/* See homes_private.h. In the order of the map, since that takes keys in their order faster. */
+/* In the order of the map, since that takes keys in their order faster. */
 void
 shard_homes_allocate(ShardHomes *homes, int64 now, ShardProposer *proposer,
 					 const ShardRoster *roster)
@@ -212,8 +212,8 @@ shard_homes_allocate(ShardHomes *homes, int64 now, ShardProposer *proposer,
 /* ---- rebalancing ------------------------------------------------------------------------------ */
 
 /*
- * A view of the regions that stay: who leaves or is emptied has no share, and is emptied by other
- * means.
+ * A view of the regions that stay: a member that leaves or is evacuated has no share, and is
+ * emptied by other means.
  */
 static ShardAllocationView
 settled_regions(const PlanView *plan, ShardArena *arena)
@@ -237,7 +237,10 @@ settled_regions(const PlanView *plan, ShardArena *arena)
 	return view;
 }
 
-/* Shards that do not move now: those that move already; where each has one right place, pinned ones. */
+/*
+ * Shards that a plan leaves alone: those that move already, and pinned ones where each shard has one
+ * right place.
+ */
 static int32 *
 find_fixed(const ShardHomes *homes, const PlanView *plan, const ShardAllocationSettings *settings,
 		   int *count)
@@ -296,7 +299,7 @@ plan_type(ShardHomes *homes, int64 now, int32 type_id, const char *who, const Sh
 {
 	PlanView plan;
 
-	/* Whom its own functions are asked about is looked at then. */
+	/* A type with functions of its own gets its whole view when the functions are asked. */
 	if (!shard_homes_view_numbers(&plan, homes, now, type_id, roster))
 		return 0;
 	if (plan.settings.kind == SHARD_ALLOCATION_FUNCTION)
@@ -335,8 +338,8 @@ shard_homes_round(ShardHomes *homes, int64 now, int32 type_id, const char *who,
 }
 
 /*
- * The round that comes by itself goes on: as many types as their homes allow, one at least. Whoever has many homes so
- * takes time from the next round, not from what else the coordinator has to do. Is it over?
+ * The periodic round goes on: as many types as their homes allow, one at least. A type with many homes so takes time
+ * from the next round, not from what else the coordinator has to do. Is the round over?
  */
 static bool
 go_on_with_round(ShardHomes *homes, int64 now, const ShardRoster *roster)
@@ -367,7 +370,7 @@ end_pin(const ShardMapEntry *pin, ShardProposer *proposer)
 {
 	ShardMapEntry change = {.key = pin->key, .n = pin->n, .deleted = true};
 
-	/* With another change of it under way it is looked at again later. */
+	/* With another change of the pin under way, a later round looks at it again. */
 	(void) shard_proposer_propose(proposer, &change, 1);
 }
 
@@ -407,7 +410,7 @@ follow_pins(ShardHomes *homes, int64 now, ShardProposer *proposer, const ShardRo
 	}
 }
 
-/* See homes_private.h. All pins of the type, however many would follow at a time. */
+/* All pins of the type, however many would follow at a time. */
 void
 shard_homes_plan_dry(ShardHomes *homes, int64 now, int32 type_id, const ShardRoster *roster)
 {
@@ -425,7 +428,7 @@ shard_homes_plan_dry(ShardHomes *homes, int64 now, int32 type_id, const ShardRos
 	(void) plan_type(homes, now, type_id, NULL, roster, &n_pending);
 }
 
-/* What is due of it: pins, and a round of rebalancing. */
+/* Plans that are due: pins, and a round of rebalancing. */
 void
 shard_homes_plan(ShardHomes *homes, int64 now, ShardProposer *proposer, const ShardRoster *roster)
 {

@@ -32,7 +32,7 @@ typedef struct PlanView
 extern bool shard_homes_view(PlanView *plan, ShardHomes *homes, int64 now, int32 type_id,
 							 const ShardRoster *roster, ShardArena *arena);
 
-/* The same, in that of the call, without shards, whose numbers are enough to give homes: it costs little however many there are. */
+/* The same without the lists of shards, in the arena of the call: their numbers are enough to give homes, and cost little. */
 extern bool shard_homes_view_numbers(PlanView *plan, ShardHomes *homes, int64 now, int32 type_id,
 									 const ShardRoster *roster);
 extern bool shard_homes_view_is_good(const PlanView *plan, int32 node);

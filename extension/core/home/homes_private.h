@@ -18,18 +18,18 @@
  */
 #define HOMES_AT_A_TIME 10000
 
-/* Pins of which it is remembered who wanted them: the last ones. */
+/* Pins of which it is remembered which operators wanted them: the last ones. */
 #define HOMES_MAX_PIN_NOTES 64
 
-/* An operator, as people see him. */
+/* Bytes of the text that names an operator to people. */
 #define HOMES_WHO 64
 
 /* Bytes of a reason: it comes from a member, and is kept for people. */
 #define HOMES_WHY 1000
 
 /*
- * A shard that is given up takes an epoch that nobody can know already, not even from decisions that
- * went with lost voters (R13): regions act on newer epochs only (T2).
+ * A shard that is given up takes an epoch that no node can know already, not even from decisions
+ * that went with lost voters (R13): regions act on newer epochs only (T2).
  */
 #define SHARD_EPOCH_LEAP 1024
 
@@ -38,47 +38,47 @@ typedef struct HomesRegion
 {
 	int32 node;
 	bool stopped; /* it registered as one that goes down */
-	int64 since;  /* what it hosts is the same since then */
+	int64 since;  /* the list of types that it hosts is the same since then */
 	int n_hosted;
 	int32 *hosted; /* type ids; NULL if none */
 	int n_known;
 	int32 *known; /* those that it has without hosting them, or may be about to have */
-	int64 as_of;  /* it had no others when it had learned so much */
-	int32 inc_no; /* whose registration it is, */
-	int64 token;  /* and which */
+	int64 as_of;  /* it had no other types when it had learned the map up to this n */
+	int32 inc_no; /* the incarnation that registered, */
+	int64 token;  /* and the number of its registration */
 } HomesRegion;
 
 /* How the shards of a member get other homes. */
 typedef enum HomesResettlement
 {
-	HOMES_BY_MOVE,		/* it leaves: by handoff, with their state */
-	HOMES_STRAYS,		/* the same, of types that it does not host (any more) */
-	HOMES_ANEW_DURABLE, /* it was written off: those with state of their own begin without it */
-	HOMES_ANEW_LEASED	/* its lease has ended: those that may be started elsewhere */
+	HOMES_BY_MOVE, /* the member leaves: by handoff, with their state */
+	HOMES_STRAYS,  /* by handoff, of types that the member does not host (any more) */
+	HOMES_ANEW_DURABLE, /* the member was written off: durable types, whose shards begin without their state */
+	HOMES_ANEW_LEASED /* the member's lease has ended: leased types */
 } HomesResettlement;
 
 #define HOMES_RESETTLEMENTS (HOMES_ANEW_LEASED + 1)
 
-/* What the homes come to for one node. */
+/* The sums of homes for one node. */
 typedef struct HomesNode
 {
 	int32 node;
 	int32 inc_no; /* as decided */
 	int32 status;
 	bool evacuated;
-	char who[HOMES_WHO]; /* wants its status changed */
+	char who[HOMES_WHO]; /* the operator that wants its status changed */
 	int n_durable;		 /* homes of types that are not leased */
 	int n_leased;
 	int n_coming; /* by moves that are not decided */
-	int n_copied; /* of them, those whose phase is decided, or about to be; */
-	int n_slow;	  /* and of these, those for which that has been so for long */
+	int n_copied; /* of the moves to it, those whose phase is decided, or about to be; */
+	int n_slow;	  /* and of n_copied, those for which that has been so for long */
 	int32 resettled[HOMES_RESETTLEMENTS]; /* types up to this one had their turn; 0: none */
 } HomesNode;
 
-/* So many homes of a type are at a node. */
+/* The number of homes of a type at a node. */
 typedef struct HomesCount
 {
-	ShardShardKey key; /* in the place of the shard's number the node */
+	ShardShardKey key; /* type_id, and as shard the node */
 	char status;	   /* of the hash */
 	int n;
 } HomesCount;
@@ -94,7 +94,7 @@ typedef struct HomesShard
 	int32 to;		/* while moving */
 	bool confirmed; /* ShardStarted of that epoch came (M10) */
 	bool leased;
-	int64 asked; /* its home was first asked to start it then, in vain so far; 0: not yet */
+	int64 asked; /* when its home was first asked to start it, in vain so far; 0: not yet */
 	ShardMoveState move;
 	int64 move_id;
 	int64 deadline;	  /* of the move */
@@ -104,13 +104,13 @@ typedef struct HomesShard
 	bool prepared;	  /* the target is ready (M16), */
 	int64 ready;	  /* and has been since then, as far as seen; 0: not yet */
 	int64 begun;	  /* under way since then, as far as seen; 0: not yet */
-	char *who;		  /* wants it, NULL: no person; owned */
-	char *why;		  /* it is given up; owned */
-	int64 not_before; /* no move begins by itself before that: the last one failed */
-	int64 pause;	  /* that long ago */
+	char *who;		  /* the operator that wants it, NULL: none; owned */
+	char *why;		  /* why the move is given up; owned */
+	int64 not_before; /* earliest time for a move without an operator: the last move failed */
+	int64 pause;	  /* length of that wait */
 } HomesShard;
 
-/* Who wants a pin, or an end of it. */
+/* The operator that wants a pin, or an end of it. */
 typedef struct HomesPinNote
 {
 	ShardShardKey key;
@@ -151,7 +151,7 @@ enum
 	HOMES_FAILED_RAISED
 };
 
-/* So many kinds are told of a type in TELL_AGAIN. */
+/* The most kinds of failures that are told of a type within TELL_AGAIN. */
 #define HOMES_TOLD 8
 
 /* One of them is not told again before that time. */
@@ -171,11 +171,11 @@ typedef struct HomesStrategy
 	int64 not_before; /* homes are not asked for again before that */
 	int n_shards;
 	int32 *shards;		 /* of the question; owned */
-	char who[HOMES_WHO]; /* wants the round; "": nobody */
+	char who[HOMES_WHO]; /* the operator that wants the round; "": none */
 	HomesTold told[HOMES_TOLD];
 } HomesStrategy;
 
-/* A shard without a home, and who asked first. */
+/* A shard without a home, and the node that asked first. */
 typedef struct HomesRequest
 {
 	ShardShardKey key;
@@ -198,9 +198,9 @@ typedef struct HomesRequest
 /* A dry run: moves that begin are listed behind the first ones of homes->moves. */
 typedef struct HomesDryRun
 {
-	bool runs; /* until the end of the call: moves that begin are taken back */
+	bool runs; /* moves that begin are taken back at the end of the call */
 	int first;
-	bool more; /* would begin than fit the answer */
+	bool more; /* more moves would begin than fit the answer */
 } HomesDryRun;
 
 struct ShardHomes
@@ -222,9 +222,9 @@ struct ShardHomes
 	int n_moves; /* shards whose move is not NONE, */
 	int move_space;
 	ShardShardKey *moves; /* and which */
-	bool urgent;		  /* one of them has something to send */
-	int several_owners;	  /* of types, in this round; -1: not looked at yet */
-	int64 told_n;		  /* decisions up to this were told by others */
+	bool urgent;		  /* a move has something to send: the next step is not left to the tick */
+	int several_owners;	  /* have types several owners? In this round; -1: not looked at yet */
+	int64 told_n;		  /* decisions up to this n were told by earlier coordinators */
 	int n_pin_notes;
 	HomesPinNote pin_notes[HOMES_MAX_PIN_NOTES]; /* the last of them */
 	int n_waiters;
@@ -244,15 +244,20 @@ struct ShardHomes
 	int n_closed;
 	int32 closed[HOMES_MAX_CLOSED]; /* nodes whose lease is closed for a change of homes */
 	ShardArena *arena;				/* of one call */
-	ShardActions *out;				/* of it */
+	ShardActions *out;				/* of the same call */
 };
 
-/* homes.c */
+/* homes.c. begin: a call begins: its arena is empty, its actions go to out. */
 extern void shard_homes_begin(ShardHomes *homes, int64 now, ShardActions *out);
 extern HomesRegion *shard_homes_region(ShardHomes *homes, int32 node);
+
+/* Does the region host the type? And: does it have the type, hosted or not? */
 extern bool shard_homes_hosts(const HomesRegion *region, int32 type_id);
 extern bool shard_homes_has(const HomesRegion *region, int32 type_id);
+
 extern int64 shard_homes_next_rebalance(const ShardHomes *homes, int64 now);
+
+/* What is known of a shard's home; NULL: it has none. Valid until another shard gets one. */
 extern HomesShard *shard_homes_shard(ShardHomes *homes, int32 type_id, int32 shard);
 extern bool shard_homes_record(const ShardHomes *homes, const HomesShard *shard,
 							   ShardHomeRecord *record, int64 *n);

@@ -15,8 +15,9 @@
 #include "core/member/membership.h"
 
 /*
- * A leaving member's shards that move, or wait for their targets, at the same time. Types share them evenly:
- * one whose targets refuse, or do not answer, may not keep the others here.
+ * The most shards of a leaving member that move, or wait for their targets, at the same time. Types share
+ * this number evenly: a type whose targets refuse, or do not answer, may not keep the shards of other types
+ * here.
  */
 #define EVACUATION_LIMIT 64
 
@@ -43,8 +44,8 @@ is_stray(ShardHomes *homes, const HomesShard *shard, int64 now)
 }
 
 /*
- * Is that shard one to get another home? Not one whose move can still end forward (M9): what is being
- * copied may be staged already, with all of its state.
+ * Is that shard to get another home? A shard whose move can still end forward is not (M9): what is
+ * being copied may be staged already, with all of its state.
  */
 static bool
 goes(ShardHomes *homes, const HomesShard *shard, int32 node, HomesResettlement how, int64 now)
@@ -151,7 +152,7 @@ is_changing(const ShardHomes *homes, const HomesShard *shard)
 																 shard->key.shard});
 }
 
-/* How many of them may be given other homes now? */
+/* How many shards of a type may be given other homes now? */
 static int
 room_for(const TypeShards *shards, int n_busy, HomesResettlement how)
 {
@@ -162,7 +163,7 @@ room_for(const TypeShards *shards, int n_busy, HomesResettlement how)
 	return by_move(how) ? share - shards->under_way : PG_INT32_MAX;
 }
 
-/* Other homes for so many shards of a member, of one type, among those that can be given any. */
+/* Other homes for room shards of a member, of one type, among those that can be given any. */
 static void
 resettle_type(ShardHomes *homes, int64 now, int32 node, int32 type_id, int room,
 			  HomesResettlement how, ShardHomeReason reason, ShardProposer *proposer,
@@ -203,8 +204,8 @@ resettle_type(ShardHomes *homes, int64 now, int32 node, int32 type_id, int room,
 }
 
 /*
- * Other homes for the shards of a member: as many types as their homes allow, one at least; the next tick goes on with
- * the others.
+ * Give other homes to the shards of a member: types one after the other until enough homes were looked at, one type at
+ * least; the next tick goes on with the other types.
  */
 static void
 resettle(ShardHomes *homes, int64 now, int32 node, HomesResettlement how, ShardHomeReason reason,
@@ -277,7 +278,6 @@ is_departing(ShardHomes *homes, const ShardMapEntry *entry, bool strays, HomesRe
 	return true;
 }
 
-/* See homes_private.h. */
 void
 shard_homes_evacuate(ShardHomes *homes, int64 now, ShardProposer *proposer,
 					 const ShardRoster *roster)
@@ -299,7 +299,7 @@ shard_homes_evacuate(ShardHomes *homes, int64 now, ShardProposer *proposer,
 	}
 }
 
-/* See homes_private.h. All shards of the type that are to go, however many would begin at a time. */
+/* All shards of the type that are to go, however many would begin at a time. */
 void
 shard_homes_evacuate_dry(ShardHomes *homes, int64 now, int32 type_id, const ShardRoster *roster)
 {
@@ -357,7 +357,7 @@ replace_leased(ShardHomes *homes, int64 now, int32 node, ShardProposer *proposer
 {
 	if (find_closed(homes, node) < 0)
 	{
-		/* So many at a time; the others' turn comes when these are done. */
+		/* The turn of the others comes when these are done. */
 		if (homes->n_closed == HOMES_MAX_CLOSED)
 			return;
 		homes->closed[homes->n_closed++] = node;
@@ -379,7 +379,7 @@ reopen(ShardHomes *homes, int32 node, ShardRoster *roster)
 	shard_roster_open_lease(roster, node);
 }
 
-/* New homes for what nobody will hand off: see HomesResettlement. */
+/* New homes for shards whose home cannot hand them off any more: see HomesResettlement. */
 void
 shard_homes_replace_lost(ShardHomes *homes, int64 now, ShardProposer *proposer, ShardRoster *roster)
 {

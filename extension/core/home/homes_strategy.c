@@ -23,7 +23,7 @@
 /* Shards of one question. */
 #define QUESTION_LIMIT 500
 
-/* A failure of the same kind is told again after that time, whatever its words. */
+/* A failure of the same kind is told again only after this time, even in other words. */
 #define TELL_AGAIN (60 * SHARD_SECOND)
 
 /* What is known of a type's functions, NULL: nothing was asked yet. */
@@ -91,7 +91,7 @@ is_among(const int32 *shards, int n_shards, int32 shard)
 
 /* ---- questions -------------------------------------------------------------------------------- */
 
-/* The regions of a view without some shards, in rising order, that are to be given homes anew. */
+/* The regions of a view without some shards, in rising order, that are to be given other homes. */
 static void
 take_out(ShardAllocationView *view, const int32 *shards, int n_shards, ShardArena *arena)
 {
@@ -199,7 +199,7 @@ shard_homes_ask_moves(ShardHomes *homes, int64 now, int32 type_id, const char *w
 	HomesStrategy *strategy = make_strategy(homes, type_id);
 	PlanView *plan;
 
-	/* Whoever wants a round while one is under way hears how that one ends. */
+	/* An operator that wants a round while one is under way hears how that one ends. */
 	if (strategy->question == HOMES_ASK_MOVES || strategy->question == HOMES_ASK_TARGETS)
 		return true;
 	if (strategy->question != HOMES_ASK_NOTHING)
@@ -230,7 +230,7 @@ say(const ShardHomes *homes, const char *format, ...)
 	return shard_arena_copy(homes->arena, text, strlen(text) + 1);
 }
 
-/* Is a failure of that kind to be told now? Then not again for a while. */
+/* Is a failure of that kind to be told now? If so, the function notes that it was. */
 static bool
 is_news(HomesStrategy *strategy, int64 now, int32 kind)
 {
@@ -266,8 +266,8 @@ tell_failure(ShardHomes *homes, int64 now, HomesStrategy *strategy, const PlanVi
 }
 
 /*
- * Shards that the functions have named no node for, though they were asked: with a first home they wait,
- * to be asked about again; those that should have moved stay.
+ * The functions were asked about these shards and have named no node for them: shards without a home
+ * wait, and the functions are asked again; shards that should have moved stay.
  */
 static void
 tell_unnamed(ShardHomes *homes, int64 now, HomesStrategy *strategy, const PlanView *plan,
@@ -280,7 +280,7 @@ tell_unnamed(ShardHomes *homes, int64 now, HomesStrategy *strategy, const PlanVi
 	{
 		int32 pin = shard_homes_view_pin(plan, answer->shards[i].shard);
 
-		/* Where it is pinned it goes in any case. */
+		/* A pinned shard goes to its pin in any case. */
 		if (answer->nodes[i] != 0 || (pin != 0 && shard_homes_view_is_good(plan, pin)))
 			continue;
 		n_unnamed++;
@@ -294,7 +294,7 @@ tell_unnamed(ShardHomes *homes, int64 now, HomesStrategy *strategy, const PlanVi
 						 n_unnamed > 1 ? say(homes, " and %d more", n_unnamed - 1) : ""));
 }
 
-/* What is wrong with an answer, and of which kind that is; NULL: nothing. */
+/* What is wrong with an answer, NULL: nothing; and of which kind the failure is. */
 static const char *
 find_nonsense(ShardHomes *homes, const HomesStrategy *strategy, const PlanView *plan,
 			  const ShardHomesStrategy *answer, int32 *kind)
@@ -475,7 +475,7 @@ take_answer(ShardHomes *homes, int64 now, HomesStrategy *strategy, const ShardHo
 	pfree(asked.shards);
 }
 
-/* See homes.h. A late answer finds another question, or none. */
+/* A late answer finds another question, or none. */
 void
 shard_homes_strategy(ShardHomes *homes, int64 now, const ShardHomesStrategy *answer,
 					 ShardProposer *proposer, const ShardRoster *roster, ShardActions *out)

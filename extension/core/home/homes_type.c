@@ -2,13 +2,13 @@
  * core/home/homes_type.c
  *		Types of the cluster: their ids, and their end.
  *
- * An id is given once: the counter of ids never falls, also not when a type goes. So what still comes
- * in about a type that is gone, a request or a confirmation, names an id that means nothing any more.
+ * An id is given once: the counter of ids never falls, also not when a type goes. So what still comes in
+ * about a type that is gone, a request or a confirmation, names an id that means nothing any more.
  *
  * A type goes when no member has it. What a member says of that is old when it comes, and it may be about to
- * start the type by what it knows of it. So it goes in two steps (C9): its record is marked, after which
- * nobody begins to use it who has learned that; and it goes once each member has said that it has not got
- * it, and had learned the mark before.
+ * start the type by what it knows of it. So the type goes in two steps (C9): its record is marked, and a
+ * member that has learned the mark does not begin to use the type; and the type goes once each member has
+ * said that it has not got it, and had learned the mark before.
  */
 #ifndef FRONTEND
 #include "postgres.h"
@@ -92,8 +92,8 @@ typedef struct Presence
 } Presence;
 
 /*
- * Since its record is as it is: n. Who was written off, or has left, has nothing any more. except: a member that is
- * not asked about, or 0.
+ * Which members have the type since its record is as it is: n. A member that was written off, or has left, has
+ * nothing any more. except: a member that is not asked about, or 0.
  */
 static Presence
 presence_of(ShardHomes *homes, int64 now, int32 type_id, int64 n, const ShardRoster *roster,
@@ -127,12 +127,15 @@ presence_of(ShardHomes *homes, int64 now, int32 type_id, int64 n, const ShardRos
 	return presence;
 }
 
-/* In a new office so long, for who is heard and does not register may never do so (C20). */
+/*
+ * In a new office so long, since a member that is heard and has not registered may never do so
+ * (C20).
+ */
 #define REGISTRATION_PATIENCE (15 * SHARD_SECOND)
 
 /*
- * There is no room for what is asked for. As long as somebody who is heard has not registered in this office nobody knows
- * what one has alone: whoever asks does so again.
+ * There is no room for what is asked for. As long as a member that is heard has not registered in this office, the types
+ * that it alone has are not known: the request stays without an answer, and the node asks again.
  */
 static void
 refuse_room(ShardHomes *homes, int64 now, const ShardControl *message, const ShardRoster *roster,
@@ -155,7 +158,7 @@ refuse_room(ShardHomes *homes, int64 now, const ShardControl *message, const Sha
 	refuse_number(out, message, SHARD_TYPE_LACKS_ROOM);
 }
 
-/* May a member other than that one host the type? Of who has not registered here that is not known. */
+/* May a member other than that one host the type? A member that has not registered here may. */
 static bool
 may_be_hosted(ShardHomes *homes, int32 type_id, int32 except)
 {
@@ -174,8 +177,8 @@ may_be_hosted(ShardHomes *homes, int32 type_id, int32 except)
 }
 
 /*
- * The record of a type as it shall be. If another change comes first, whoever wants it asks again; and does, to
- * hear that it is known.
+ * The record of a type as it shall be. If another change comes first, the node that wants it asks again; it
+ * asks again anyway, to hear that the type is known.
  */
 static void
 change_type(ShardHomes *homes, const ShardMapEntry *entry, const ShardTypeRecord *type,
@@ -199,14 +202,14 @@ has_it_alone(ShardHomes *homes, int64 now, int32 member, const ShardMapEntry *en
 }
 
 /*
- * A type that the cluster knows has to be the same. Only who hosts it may say that the structure of its
- * states is another one now: a user has altered their type. That becomes what newcomers are held to. If
- * nobody hosts it, a newcomer's is: it may have been dropped everywhere, or its start rolled back. Its owner is said
- * by who has it alone (C18); of two that have it nobody takes it from the other one.
+ * A type that the cluster knows has to be the same. Only a host of it may say that the structure of its states is
+ * another one now: a user has altered the states' type. That becomes what newcomers are held to. If no member hosts
+ * it, a newcomer may say so, too: the type may have been dropped everywhere, or its start rolled back. Its owner is
+ * said by a member that has it alone (C18); of two members that have it, neither takes it from the other one.
  *
- * One that nobody has is not answered for: it goes, and whoever wants it, with whatever settings, gets a new
- * one; or somebody turns out to have it. While that cannot be found out, since a member is away that may
- * have it, it is the type that it was.
+ * A type that no member has is not answered for: it goes, and a node that wants it, with whatever settings, gets a
+ * new one; or a member turns out to have it. While that cannot be found out, since a member is away that may have
+ * it, it is the type that it was.
  */
 static void
 compare_type(ShardHomes *homes, int64 now, const ShardControl *message, const ShardMapEntry *entry,
@@ -241,7 +244,10 @@ compare_type(ShardHomes *homes, int64 now, const ShardControl *message, const Sh
 		(void) answer_type(out, message, entry->key.a, NULL);
 		return;
 	}
-	/* Who alters a type that he has must be able to go on, whatever room there is; but not to fill it with one type. */
+	/*
+	 * A node that alters a type that it has must be able to go on, whatever room there is; but not to fill it with
+	 * one type.
+	 */
 	if ((!same_state || !same_owner) &&
 		message->entries[0].length > Max(entry->length, SMALL_RECORD) &&
 		!shard_homes_has_room(homes, message->from, entry->key.a, &message->entries[0], wanted))
@@ -307,7 +313,6 @@ shard_homes_start_type(ShardHomes *homes, int64 now, const ShardControl *message
 	(void) shard_proposer_propose(proposer, changes, lengthof(changes));
 }
 
-/* See homes.h. */
 bool
 shard_homes_set_owner(ShardHomes *homes, int64 now, const ShardCommand *command,
 					  ShardProposer *proposer, ShardActions *out, const char **why)
@@ -381,7 +386,6 @@ drop_type(ShardHomes *homes, int32 type_id, ShardProposer *proposer)
 	return shard_proposer_propose(proposer, changes, (int) (end - changes));
 }
 
-/* See homes.h. */
 bool
 shard_homes_drop_type(ShardHomes *homes, int64 now, int32 type_id, ShardProposer *proposer,
 					  ShardActions *out)
@@ -391,8 +395,8 @@ shard_homes_drop_type(ShardHomes *homes, int64 now, int32 type_id, ShardProposer
 }
 
 /*
- * Types that nobody has go (C9). A mark waits for those that are heard alone, so that what is away holds up the
- * end and not the beginning.
+ * Types that no member has go (C9). A mark waits only for the members that are heard, so that a member that is
+ * away holds up the end and not the beginning.
  */
 void
 shard_homes_retire_types(ShardHomes *homes, int64 now, ShardProposer *proposer,
@@ -421,8 +425,8 @@ shard_homes_retire_types(ShardHomes *homes, int64 now, ShardProposer *proposer,
 }
 
 /*
- * May a member go without its homes of a type? It has not got the type, and nobody else can take them, with the
- * messages that wait there (D28). A host that is only away can.
+ * May a member go without its homes of a type? It may if it has not got the type, and no other member can take
+ * the homes, with the messages that wait there (D28). A host that is only away can take them.
  */
 static bool
 may_stay(ShardHomes *homes, int32 node, int32 type_id)
@@ -435,7 +439,6 @@ may_stay(ShardHomes *homes, int32 node, int32 type_id)
 		   !may_be_hosted(homes, type_id, node);
 }
 
-/* See homes.h. */
 int
 shard_homes_to_leave(ShardHomes *homes, int32 node)
 {

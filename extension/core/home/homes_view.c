@@ -11,7 +11,7 @@
 #include "core/home/homes_plan.h"
 #include "core/member/membership.h"
 
-/* Who is to be emptied is treated as if it left. */
+/* A member that is to be emptied is treated as if it left. */
 static ShardAllocationStage
 stage_of(const ShardMemberRecord *member)
 {
@@ -50,7 +50,7 @@ shard_homes_view_pin(const PlanView *plan, int32 shard)
 	return pin ? pin->node : 0;
 }
 
-/* The same, for the strategy that goes by pins alone. */
+/* The pin of a shard, for the strategy that looks at pins only. */
 static int32
 pin_of(int32 shard, void *arg)
 {
@@ -174,7 +174,7 @@ region_of(const ShardAllocationRegion *regions, int n_regions, int32 node)
 	return -1;
 }
 
-/* The node of a home, or where it goes. */
+/* The node of a home, or the node that it moves to. */
 static int32
 end_of(const ShardMapEntry *entry)
 {
@@ -216,7 +216,8 @@ place(PlacedShard *list, int *count, int32 shard, int region, const PlanView *pl
 
 /*
  * The shards of the type, oldest first. First homes that are proposed and not decided yet are the newest:
- * those that follow have to know of them. Those that move until that is decided are noted.
+ * the choice of further homes has to count them. Shards whose move is not decided yet are listed as
+ * moving.
  */
 static PlacedShard *
 place_shards(PlanView *plan, ShardHomes *homes, const ShardAllocationRegion *regions, int n_regions,
@@ -255,8 +256,8 @@ place_shards(PlanView *plan, ShardHomes *homes, const ShardAllocationRegion *reg
 }
 
 /*
- * The shards of each region of the view, oldest first, and behind them those that are pinned: they are
- * not the ones to be moved away. A moving shard counts where it will be.
+ * The shards of each region of the view, oldest first, and behind them the pinned ones, so that those
+ * are not the ones to be moved away. A moving shard counts where it will be.
  */
 static void
 view_shards(PlanView *plan, ShardHomes *homes, ShardAllocationRegion *regions, int n_regions,
@@ -396,7 +397,6 @@ view_type(PlanView *plan, ShardHomes *homes, int64 now, int32 type_id, bool with
 	return true;
 }
 
-/* See homes_plan.h. */
 bool
 shard_homes_view(PlanView *plan, ShardHomes *homes, int64 now, int32 type_id,
 				 const ShardRoster *roster, ShardArena *arena)
@@ -404,7 +404,6 @@ shard_homes_view(PlanView *plan, ShardHomes *homes, int64 now, int32 type_id,
 	return view_type(plan, homes, now, type_id, true, roster, arena);
 }
 
-/* See homes_plan.h. */
 bool
 shard_homes_view_numbers(PlanView *plan, ShardHomes *homes, int64 now, int32 type_id,
 						 const ShardRoster *roster)
@@ -413,8 +412,8 @@ shard_homes_view_numbers(PlanView *plan, ShardHomes *homes, int64 now, int32 typ
 }
 
 /*
- * May that node be given a shard now? Strategies order by suitability, they do not refuse. Nobody but a
- * host of the type may (C16): not a proxy, nor a member that does not know the type.
+ * May that node be given a shard now? Strategies order by suitability, they do not refuse. Only a host
+ * of the type may (C16): not a proxy, nor a member that does not know the type.
  */
 bool
 shard_homes_view_is_good(const PlanView *plan, int32 node)

@@ -2,8 +2,8 @@
  * core/home/import_turn.c
  *		Whose shard a target copies next (doc/protocol.md M27).
  *
- * How long it takes to prepare or to copy a shard is up to the owner of its type: by a lock of his own table, by a
- * trigger on it. So whatever comes first is not served first: it is one owner's turn, and another one's.
+ * How long it takes to prepare or to copy a shard is up to the owner of its type: by a lock on the owner's table,
+ * by a trigger on it. So the oldest job is not always the next: owners take turns.
  */
 #ifndef FRONTEND
 #include "postgres.h"
@@ -13,7 +13,6 @@
 
 #include "core/home/import_turn.h"
 
-/* See import_turn.h. */
 bool
 shard_import_own_place(const ShardImportPlaces *taken)
 {
@@ -24,7 +23,10 @@ shard_import_own_place(const ShardImportPlaces *taken)
 		   (taken->of_owner == 0 && taken->all < SHARD_IMPORT_BY_OWNER);
 }
 
-/* Those jobs that do the same. */
+/*
+ * Count the jobs that do the same work as a job, copying or preparing: all, of its owner, and of
+ * its owner from its home.
+ */
 static ShardImportPlaces
 count(const ShardImportJob *jobs, int n_jobs, const ShardImportJob *job)
 {
@@ -59,7 +61,6 @@ may_begin(const ShardImportJob *running, int n_running, const ShardImportJob *wa
 	return taken.of_owner < SHARD_IMPORT_COPIES - 1 || wanted.all == wanted.of_owner;
 }
 
-/* See import_turn.h. */
 int
 shard_import_turn(const ShardImportJob *running, int n_running, const ShardImportJob *waiting,
 				  int n_waiting, bool rows)

@@ -12,9 +12,9 @@
 #define SHARD_IMPORT_COPIES 4
 
 /*
- * Beyond them, or, of those that only prepare, instead of them: one of each owner from each home, as long as there are fewer
- * than so many; and one of each owner, as long as there are fewer than so many. A copy, or a question, that does not end
- * so keeps nothing from another home, or of another owner, waiting.
+ * Beyond SHARD_IMPORT_COPIES, or, for jobs that only prepare, instead of them: one job of each owner from each home, as long
+ * as fewer than SHARD_IMPORT_BY_HOME run; and one job of each owner, as long as fewer than SHARD_IMPORT_BY_OWNER run. So a
+ * copy, or a question, that does not end holds up no job of another home or another owner.
  */
 #define SHARD_IMPORT_BY_HOME 8
 #define SHARD_IMPORT_BY_OWNER 24
@@ -27,7 +27,7 @@ typedef struct ShardImportPlaces
 	int from_home; /* and from the same home, too */
 } ShardImportPlaces;
 
-/* Has the one that waits a place of its own, whatever the others do? */
+/* May a waiting job begin beside all others, in a place of its own? taken: the jobs that run. */
 extern bool shard_import_own_place(const ShardImportPlaces *taken);
 
 typedef struct ShardImportJob
@@ -35,12 +35,12 @@ typedef struct ShardImportJob
 	uint32 owner; /* of the type; 0: not known */
 	int32 home;	  /* where the shard is */
 	bool rows;	  /* it copies; else it prepares */
-	bool failed;  /* one of that owner from that home has failed lately: others come first */
+	bool failed;  /* a job of that owner from that home has failed lately: other jobs come first */
 } ShardImportJob;
 
 /*
- * Which of those that wait begins next, the oldest of them first; -1: none may now. One owner prepares one shard at a time from
- * a home, and copies in the last of the first places only if nobody else waits for it.
+ * Which of the waiting jobs begins next, the oldest of them first; -1: none may now. One owner prepares one shard at a time
+ * from a home, and copies in the last of the first places only if no other owner's job waits for it.
  */
 extern int shard_import_turn(const ShardImportJob *running, int n_running,
 							 const ShardImportJob *waiting, int n_waiting, bool rows);

@@ -68,7 +68,6 @@ static const ShardStep steps[] = {
 
 const ShardMachine shard_move_machine = {"move", state_names, event_names, steps, lengthof(steps)};
 
-/* See move.h. */
 ShardMoveState
 shard_move_step(ShardMoveState state, ShardMoveEvent event)
 {

@@ -2,8 +2,8 @@
  * core/home/move.h
  *		One move of a shard, as its coordinator drives it (section 9).
  *
- * Durable is only the phase in the key home/…; where exactly the move stands is found out anew after
- * a take-over, by asking the old home again.
+ * Durable is only the phase in the key home/…; after a take-over the new coordinator asks the old
+ * home again where exactly the move stands.
  */
 #pragma once
 
@@ -31,8 +31,8 @@ typedef enum ShardMoveEvent
 	SHARD_MOVE_STOPPED, /* ShardStopped of this move */
 	SHARD_MOVE_STAGED,	/* Staged of this move */
 	SHARD_MOVE_IMPORT_FAILED,
-	SHARD_MOVE_TIMED_OUT, /* or its target is gone */
-	SHARD_MOVE_DECIDED,	  /* epoch + 1, here or there */
+	SHARD_MOVE_TIMED_OUT, /* the move takes too long, or its target is gone */
+	SHARD_MOVE_DECIDED,	  /* the home has epoch + 1, at the old node or the new one */
 	SHARD_MOVE_STARTED,	  /* ShardStarted of the epoch */
 	SHARD_MOVE_OVERTAKEN  /* the key says something else: the move was ended by a write-off */
 } ShardMoveEvent;

@@ -17,7 +17,6 @@
 
 #define FIRST_SPACE 16
 
-/* See action.h. */
 ShardActions *
 shard_action_create(void)
 {
@@ -31,7 +30,6 @@ shard_action_create(void)
 	return actions;
 }
 
-/* See action.h. */
 void
 shard_action_destroy(ShardActions *actions)
 {
@@ -41,7 +39,6 @@ shard_action_destroy(ShardActions *actions)
 	pfree(actions);
 }
 
-/* See action.h. */
 void
 shard_action_reset(ShardActions *actions)
 {
@@ -50,7 +47,6 @@ shard_action_reset(ShardActions *actions)
 	shard_arena_reset(actions->arena);
 }
 
-/* See action.h. */
 ShardAction *
 shard_action_add(ShardActions *actions, ShardActionKind kind)
 {
@@ -67,7 +63,6 @@ shard_action_add(ShardActions *actions, ShardActionKind kind)
 	return action;
 }
 
-/* See action.h. */
 ShardControl *
 shard_action_send(ShardActions *actions, int32 to, ShardControlKind kind)
 {
@@ -100,7 +95,6 @@ add_write(ShardActions *actions, ShardStore store)
 	return write;
 }
 
-/* See action.h. */
 void
 shard_action_write(ShardActions *actions, ShardStore store, const ShardMapEntry *entry)
 {
@@ -158,7 +152,6 @@ shard_action_log(ShardActions *actions, int level, const char *format, ...)
 	va_end(args);
 }
 
-/* See action.h. */
 void
 shard_action_log_peer(ShardActions *actions, int level, int32 node, int which, const char *format,
 					  ...)

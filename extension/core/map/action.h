@@ -26,32 +26,31 @@ typedef enum ShardActionKind
 	SHARD_ACTION_STRATEGY,		 /* token, shard.type_id, strategy: ask the type's own functions */
 	SHARD_ACTION_STATES, /* token, shard: of which shards, of any type, behind that one are there states?
 						  * SHARD_EVENT_STATES says the next ones (C21) */
-	SHARD_ACTION_DECISION,		/* shard, node: from, to, decision, text: why; for people.
+	SHARD_ACTION_DECISION, /* shard, node: from, to, decision, text: why; for people.
 							* Before anything else of its step */
-	SHARD_ACTION_START_WORKERS, /* handle, as node, inc_no, uuid; flag: push and receive, too (I4) */
-	SHARD_ACTION_STOP_WORKERS,	/* text: why; fenced, or removed */
-	SHARD_ACTION_LEASE,			/* until: leased shards may run up to then, monotonic time */
+	SHARD_ACTION_START_WORKERS, /* handle messages, as node, inc_no, uuid; flag: push and receive, too (I4) */
+	SHARD_ACTION_STOP_WORKERS, /* text: why, as fenced or removed */
+	SHARD_ACTION_LEASE,		   /* until: leased shards may run up to then, monotonic time */
 	SHARD_ACTION_WHO_AT, /* node, uuid: ask at the registered address (I3). Node 0: at text, token:
 								 * of the question, uuid: of the join that the node there has begun (I17) */
-	SHARD_ACTION_COMMAND_DONE, /* token, flag, text, result: what became of an operator's
-								 * command, durably. Of one that changes the map, done means decided
-								 * (G6). Not done and unknown 1: nobody knows whether it was carried out.
-								 * n_entries, entry: of PLAN */
-	SHARD_ACTION_LOG /* level, text; about: if a peer can have it said as often as it likes: as what, of
-					  * node, by messages of kind to */
+	SHARD_ACTION_COMMAND_DONE, /* token, flag, text, result: what became of an operator's command, durably. Of a command that
+								* changes the map, done means decided (G6). Not done and unknown 1: whether it was carried out
+								* cannot be found out. n_entries, entry: of PLAN */
+	SHARD_ACTION_LOG /* level, text; about: NULL, or, if a peer can cause the line as often as it likes, the kind of line;
+					  * then node: the peer, to: the kind of its message */
 } ShardActionKind;
 
 /* What a decision was about; stored as its name. */
 typedef enum ShardDecision
 {
-	SHARD_DECISION_MOVE_BEGUN = 1, /* M1 is decided; text: by whom or what */
+	SHARD_DECISION_MOVE_BEGUN = 1, /* M1 is decided; text: what or which operator began it */
 	SHARD_DECISION_MOVED,		   /* M5 is decided */
 	SHARD_DECISION_MOVE_ABORTED,   /* stays after all; text: why */
 	SHARD_DECISION_MOVE_REFUSED,   /* did not begin: could not be prepared; text: why */
-	SHARD_DECISION_STATE_LOST,	   /* begins anew; text: written off, or given up */
+	SHARD_DECISION_STATE_LOST,	   /* begins with empty states; text: written off, or given up */
 	SHARD_DECISION_PINNED,		   /* to: the wish; 0: none any more */
 	SHARD_DECISION_EVACUATION,	   /* node: begins or ends to be emptied; text */
-	SHARD_DECISION_MEMBER,		   /* node: its status changed; text: to what, and by whom */
+	SHARD_DECISION_MEMBER,		   /* node: its status changed; text: to what, and who changed it */
 	SHARD_DECISION_STRATEGY		   /* of a type, shard -1: its functions have failed; text: how */
 } ShardDecision;
 
@@ -62,10 +61,10 @@ typedef struct ShardStrategyCall
 	const ShardAllocationView *view; /* with the settings: what the planners in SQL take */
 	int n_shards;
 	const int32 *shards;	 /* allocate: these; rebalance: those that move already */
-	const int32 *requesters; /* allocate: who asked first, 0: nobody */
+	const int32 *requesters; /* allocate: the node that asked first, 0: none */
 } ShardStrategyCall;
 
-/* Where a durable record lives. Hosts know no more of it than this. */
+/* Where a durable record lives: all that hosts know of a record's meaning. */
 typedef enum ShardStore
 {
 	SHARD_STORE_NODE = 1, /* identity; key all 0 */
@@ -79,7 +78,7 @@ typedef enum ShardStore
 typedef struct ShardWrite
 {
 	ShardStore store;
-	bool clear;	 /* empty the store first; then entry may be absent (key.kind -1) */
+	bool clear;	 /* empty the store first; entry.key.kind -1: and nothing else */
 	bool remove; /* the row of the key goes, tombstone included */
 	ShardMapEntry entry;
 } ShardWrite;
@@ -91,7 +90,7 @@ typedef struct ShardAction
 	int64 ticket;
 	int n_writes;
 	ShardWrite *writes;
-	const ShardControl *message; /* SEND, before the node has put header and bytes to it */
+	const ShardControl *message; /* SEND, until the node has encoded it with its header */
 	const char *bytes;
 	size_t length;
 	int n_entries;
@@ -109,7 +108,7 @@ typedef struct ShardAction
 	union
 	{
 		int32 decision; /* DECISION: ShardDecision */
-		int32 unknown;	/* COMMAND_DONE: 1, nobody knows whether it was carried out */
+		int32 unknown;	/* COMMAND_DONE: 1, it is not known whether it was carried out */
 		int32 level;	/* LOG */
 		int32 inc_no;	/* START_WORKERS */
 	};
@@ -129,6 +128,7 @@ typedef struct ShardActions
 	ShardWrite *writes;
 } ShardActions;
 
+/* An empty list, in the current memory context; the caller owns it. */
 extern ShardActions *shard_action_create(void);
 extern void shard_action_destroy(ShardActions *actions);
 
@@ -152,12 +152,13 @@ extern void shard_action_write(ShardActions *actions, ShardStore store, const Sh
 extern void shard_action_remove(ShardActions *actions, ShardStore store, ShardMapKey key);
 extern void shard_action_clear(ShardActions *actions, ShardStore store);
 
+/* A line for the server's log; the text is formatted into the arena. */
 extern void shard_action_log(ShardActions *actions, int level, const char *format, ...)
 	pg_attribute_printf(3, 4);
 
 /*
- * The same of what a peer does as often as it likes: the host bounds it (T11). Lines of one format are of several kinds by
- * which: what kind of message it was, or which of several things is said.
+ * A line about what a peer can do as often as it likes: the host bounds how often it is written (T11). node, which: lines with
+ * the same node and the same which, the kind of the message or of what is said, are bounded together.
  */
 extern void shard_action_log_peer(ShardActions *actions, int level, int32 node, int which,
 								  const char *format, ...) pg_attribute_printf(5, 6);

@@ -55,7 +55,7 @@ typedef enum ShardCommandKind
 	SHARD_COMMAND_PLAN = 33
 } ShardCommandKind;
 
-/* Who asked for something: a node, 0: this one; and its number there. */
+/* The node that asked for something, 0: this one; and the number of the question there. */
 typedef struct ShardAsker
 {
 	int32 node;
@@ -65,7 +65,7 @@ typedef struct ShardAsker
 typedef struct ShardCommand
 {
 	ShardCommandKind kind;
-	ShardAsker asker; /* who hears the end */
+	ShardAsker asker; /* the node that hears the end */
 	int32 node;
 	int32 type_id;
 	int32 shard;
@@ -86,7 +86,7 @@ typedef struct ShardCommand
 	};
 	bool look_only;	  /* of JOIN: only say what keeps this node from joining */
 	bool named;		  /* of JOIN: the operator may hear whose transactions do */
-	const char *text; /* unless the kind says otherwise, who wants it, for people */
+	const char *text; /* unless the kind says otherwise, the operator who wants it */
 	const char *own_dsn;
 	ShardUuid uuid;
 	int n_nodes;

@@ -133,7 +133,7 @@ static const char *const kind_names[] = {
 };
 
 /*
- * See control.h; NULL for a number that is no kind.
+ * NULL for a number that is no kind.
  */
 const char *
 shard_control_name(ShardControlKind kind)
@@ -253,7 +253,6 @@ put_field(StringInfo out, const ShardControl *message, const Field *field)
 	}
 }
 
-/* See control.h. */
 void
 shard_control_encode(StringInfo out, const ShardControl *message)
 {
@@ -393,7 +392,6 @@ get_field(ShardReader *reader, ShardArena *arena, ShardControl *message, const F
 /* Fields of the header are the first ones. */
 #define HEADER_FIELDS 7
 
-/* See control.h. */
 bool
 shard_control_decode_header(const char *bytes, size_t length, ShardControl *message)
 {
@@ -413,7 +411,7 @@ shard_control_decode_header(const char *bytes, size_t length, ShardControl *mess
 	return !reader.failed;
 }
 
-/* See control.h. A message that is none is left all zero. */
+/* If the bytes are no message, *message is left all zero. */
 bool
 shard_control_decode(const char *bytes, size_t length, ShardArena *arena, ShardControl *message)
 {

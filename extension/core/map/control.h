@@ -28,15 +28,15 @@ typedef enum ShardControlKind
 	SHARD_CONTROL_SYNCED,	 /* b; point; uuid: seal */
 	SHARD_CONTROL_ACCEPT,	 /* b; n; point: prev; commit_n; entries */
 	SHARD_CONTROL_ACCEPTED,	 /* b; n; uuid: seal */
-	SHARD_CONTROL_NEED_SYNC, /* b; n; point: mine */
+	SHARD_CONTROL_NEED_SYNC, /* b; n; point: the voter's */
 	SHARD_CONTROL_NACK,		 /* b: of the refused message; ballot: promised; text: why */
-	SHARD_CONTROL_HEARTBEAT, /* b; token: number of the heartbeat; commit_n; nodes: whose place is
-							  * claimed in vain (I14), nodes2: by nobody at the address; ballot, point, uuid: as PREPARE */
-	SHARD_CONTROL_HEARTBEAT_ACK, /* b; token; n: learned; nodes: whom I cannot reach; point: own;
-								  * ballot: promised; voter_state; flag: it exits, and has
-								  * not left everything yet (M20) */
-	SHARD_CONTROL_LEARN,		 /* n: delta above this, 0 = full; commit_n: up to; entries */
-	SHARD_CONTROL_GET_DELTA,	 /* n: I have learned up to this */
+	SHARD_CONTROL_HEARTBEAT, /* b; token: number of the heartbeat; commit_n; nodes: nodes whose place is claimed
+							  * in vain (I14), nodes2: those of them at whose address no node was found;
+							  * ballot, point, uuid: as PREPARE */
+	SHARD_CONTROL_HEARTBEAT_ACK, /* b; token; n: learned; nodes: those that the sender cannot reach; point: own; ballot:
+								  * promised; voter_state; flag: it exits, and has not left everything yet (M20) */
+	SHARD_CONTROL_LEARN,	 /* n: delta above this, 0 = full; commit_n: up to; entries */
+	SHARD_CONTROL_GET_DELTA, /* n: the sender has learned up to this */
 	SHARD_CONTROL_COLLECT, /* uuid: start of the journal, which forgot; new_era: the one to come: say
 							  * what you know, learn no more (R14) */
 	SHARD_CONTROL_COLLECTED, /* uuid; new_era: the least one to come; flag: it is the one asked for;
@@ -58,9 +58,9 @@ typedef enum ShardControlKind
 	SHARD_CONTROL_RENEW,  /* token: k */
 	SHARD_CONTROL_GRANT,  /* token: k; n: facts that the lease presupposes; ttl_ms */
 	SHARD_CONTROL_GRACEFUL_SHUTDOWN_REQ, /* the member wishes to leave; n: number of the wish (N6); uuid: code */
-	SHARD_CONTROL_COORDINATOR_HINT, /* node, text: whom I take for the coordinator; uuid2: token */
-	SHARD_CONTROL_CANNOT_LEAVE,		/* token of the wish; text: why */
-	SHARD_CONTROL_GOODBYE,			/* nothing: this incarnation ends now */
+	SHARD_CONTROL_COORDINATOR_HINT, /* node, text: the coordinator, as far as the sender knows; uuid2: token */
+	SHARD_CONTROL_CANNOT_LEAVE, /* token of the wish; text: why */
+	SHARD_CONTROL_GOODBYE,		/* nothing: this incarnation ends now */
 
 	/* Shards (sections 4 and 9) */
 	SHARD_CONTROL_REGISTER = 64, /* n: learned; nodes: type ids hosted here; nodes2: others that are
@@ -90,7 +90,7 @@ typedef enum ShardControlKind
 	SHARD_CONTROL_COMMAND_CODE /* b: of the office; uuid: the code that a command, or a wish to leave, was without */
 } ShardControlKind;
 
-/* Who keeps the map (shard.state_store_mode), as a joiner says it. */
+/* Where the map is kept (shard.state_store_mode), as a joiner says it. */
 typedef enum ShardStoreMode
 {
 	SHARD_STORE_MODE_UNSAID = 0,
@@ -125,7 +125,7 @@ typedef struct ShardControl
 	int32 protocol_version;
 	int32 from;		/* 0: not a member yet; then the host knows where answers go */
 	int32 from_inc; /* 0: not admitted yet */
-	int32 to;		/* 0: whoever is there */
+	int32 to;		/* 0: the node at the address, whatever its id */
 	int32 to_inc;	/* 0: not known */
 
 	int64 b;
@@ -175,8 +175,8 @@ typedef struct ShardControl
 extern void shard_control_encode(StringInfo out, const ShardControl *message);
 
 /*
- * Decode bytes from anywhere; texts, lists and values are copied to the arena. False if they are not
- * one whole message of a known kind, whatever they are.
+ * Decode bytes from anywhere; texts, lists and values are copied to the arena. False if the bytes
+ * are not one whole message of a known kind.
  */
 extern bool
 shard_control_decode(const char *bytes, size_t length, ShardArena *arena, ShardControl *message);

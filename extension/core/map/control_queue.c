@@ -1,6 +1,6 @@
 /*
  * core/map/control_queue.c
- *		Messages of the control plane that wait for their link; see control_queue.h.
+ *		Messages of the control plane that wait for their link.
  */
 #ifndef FRONTEND
 #include "postgres.h"
@@ -66,7 +66,10 @@ is_full(const ShardControlQueue *queue, int length)
 		   (queue->count > 0 && queue->bytes + length > SHARD_CONTROL_QUEUE_BYTES);
 }
 
-/* What is no command goes, the oldest first. One long message may be alone beside them. */
+/*
+ * Forget messages other than commands and answers, the oldest first. A message that is too long for
+ * the bounds may wait alone beside the commands.
+ */
 static void
 make_room(ShardControlQueue *queue, int length, int *forgotten)
 {

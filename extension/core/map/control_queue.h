@@ -2,8 +2,9 @@
  * core/map/control_queue.h
  *		Messages of the control plane that wait for their link (C12).
  *
- * All are sent again by whoever needs them, so a link that is slow may forget what is oldest, of everything but commands and
- * their answers: of commands that are carried out in the order of their numbers the oldest must not be lost alone.
+ * The machine that sent a message sends it again while it needs an answer, so a slow link may forget its oldest messages,
+ * except commands and their answers: commands are carried out in the order of their numbers, so the oldest must not be lost
+ * alone.
  */
 #pragma once
 

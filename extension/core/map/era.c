@@ -1,6 +1,6 @@
 /*
  * core/map/era.c
- *		Epochs of homes in a cluster era; see era.h.
+ *		Epochs of homes in a cluster era.
  */
 #ifndef FRONTEND
 #include "postgres.h"

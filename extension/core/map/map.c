@@ -44,7 +44,6 @@ struct ShardMap
 	int64 n_shifted; /* slots that made room for others */
 };
 
-/* See map.h. */
 ShardMap *
 shard_map_create(void)
 {
@@ -56,7 +55,6 @@ shard_map_create(void)
 	return map;
 }
 
-/* See map.h. */
 void
 shard_map_destroy(ShardMap *map)
 {
@@ -65,7 +63,6 @@ shard_map_destroy(ShardMap *map)
 	pfree(map);
 }
 
-/* See map.h. */
 void
 shard_map_clear(ShardMap *map)
 {
@@ -78,21 +75,18 @@ shard_map_clear(ShardMap *map)
 	map->point.n = 0;
 }
 
-/* See map.h. */
 ShardMapPoint
 shard_map_point(const ShardMap *map)
 {
 	return map->point;
 }
 
-/* See map.h. */
 void
 shard_map_set_point(ShardMap *map, ShardMapPoint point)
 {
 	map->point = point;
 }
 
-/* See map.h. */
 int
 shard_map_compare(ShardMapPoint a, ShardMapPoint b)
 {
@@ -152,7 +146,6 @@ find_item(const ShardMap *map, ShardMapKey key, int *place)
 	return NULL;
 }
 
-/* See map.h. */
 const ShardMapEntry *
 shard_map_find(const ShardMap *map, ShardMapKey key)
 {
@@ -162,7 +155,6 @@ shard_map_find(const ShardMap *map, ShardMapKey key)
 	return item ? &item->entry : NULL;
 }
 
-/* See map.h. */
 const ShardMapEntry *
 shard_map_value(const ShardMap *map, ShardMapKey key)
 {
@@ -245,7 +237,6 @@ store(ShardMap *map, const ShardMapEntry *entry, Item *item, int place)
 	link_by_age(map, item);
 }
 
-/* See map.h. */
 void
 shard_map_put(ShardMap *map, const ShardMapEntry *entry)
 {
@@ -284,7 +275,7 @@ new_keys(const ShardMap *map, const ShardMapEntry *entries, int count, ShardMapK
 	return different;
 }
 
-/* An item that nobody has put yet, older than all others. */
+/* An item that was not put yet, older than all others. */
 static Item *
 add_blank(ShardMap *map, ShardMapKey key)
 {
@@ -297,8 +288,8 @@ add_blank(ShardMap *map, ShardMapKey key)
 }
 
 /*
- * See map.h. Who takes a whole map gets it by age, and homes have changed in any order: one after the other they would
- * shift half of the others each. So each slot is shifted once, to where it stays.
+ * A node that takes a whole map gets it by age, and homes have changed in any order: inserted one after the
+ * other, each would shift half of the others. So each slot is shifted once, to where it stays.
  */
 void
 shard_map_expect(ShardMap *map, const ShardMapEntry *entries, int count)
@@ -330,14 +321,12 @@ shard_map_expect(ShardMap *map, const ShardMapEntry *entries, int count)
 	pfree(keys);
 }
 
-/* See map.h. */
 int64
 shard_map_shifted(const ShardMap *map)
 {
 	return map->n_shifted;
 }
 
-/* See map.h. */
 bool
 shard_map_learn(ShardMap *map, const ShardMapEntry *entry)
 {
@@ -373,7 +362,6 @@ compare_entries(const void *a, const void *b)
 	return shard_map_key_compare(left->key, right->key);
 }
 
-/* See map.h. */
 ShardMapEntry *
 shard_map_since(const ShardMap *map, int64 n, ShardArena *arena, int *count)
 {
@@ -406,7 +394,6 @@ shard_map_since(const ShardMap *map, int64 n, ShardArena *arena, int *count)
 	return entries;
 }
 
-/* See map.h. */
 ShardMapEntry *
 shard_map_list(const ShardMap *map, ShardMapKind kind, ShardArena *arena, int *count)
 {
@@ -427,7 +414,6 @@ shard_map_list(const ShardMap *map, ShardMapKind kind, ShardArena *arena, int *c
 	return entries;
 }
 
-/* See map.h. */
 ShardMapRange
 shard_map_range(const ShardMap *map, ShardMapKind kind, int32 a)
 {
@@ -441,7 +427,6 @@ shard_map_range(const ShardMap *map, ShardMapKind kind, int32 a)
 	return range;
 }
 
-/* See map.h. */
 const ShardMapEntry *
 shard_map_range_next(ShardMapRange *range)
 {
@@ -455,7 +440,6 @@ shard_map_range_next(ShardMapRange *range)
 	return NULL;
 }
 
-/* See map.h. */
 ShardMapKey *
 shard_map_tombstones(const ShardMap *map, int64 n, ShardArena *arena, int *count)
 {
@@ -475,7 +459,6 @@ shard_map_tombstones(const ShardMap *map, int64 n, ShardArena *arena, int *count
 	return keys;
 }
 
-/* See map.h. */
 int64
 shard_map_oldest_tombstone(const ShardMap *map)
 {
@@ -493,7 +476,6 @@ shard_map_oldest_tombstone(const ShardMap *map)
 	return oldest;
 }
 
-/* See map.h. */
 void
 shard_map_purge(ShardMap *map, int64 n)
 {
@@ -517,7 +499,6 @@ shard_map_purge(ShardMap *map, int64 n)
 	map->n_slots = kept;
 }
 
-/* See map.h. */
 int
 shard_map_count(const ShardMap *map)
 {

@@ -3,8 +3,8 @@
  *		The replicated map as one node holds it: keys, values, versions (R4, R6, R8).
  *
  * A map is at a point (b, n): the batch n of ballot b was its last. Each entry carries the n of the
- * batch that wrote it; a deleted key stays as a tombstone until it is purged. Who holds such a map,
- * and which points are decided, is the matter of voter.h and proposer.h.
+ * batch that wrote it; a deleted key stays as a tombstone until it is purged. Voters hold such a
+ * map (voter.h), and proposers know which points are decided (proposer.h).
  */
 #pragma once
 
@@ -13,7 +13,7 @@
 typedef enum ShardMapKind
 {
 	SHARD_MAP_TERM = 1, /* the ballots that wrote the map, newest last */
-	SHARD_MAP_VOTERS,	/* who votes, and who will (R9) */
+	SHARD_MAP_VOTERS,	/* nodes that vote, and that will (R9) */
 	SHARD_MAP_COUNTERS, /* greatest ids that were given; purge_n (R8) */
 	SHARD_MAP_SETTINGS, /* cluster-wide settings: lease time (L3), minimum of members */
 	SHARD_MAP_FORMED,	/* a: number of the role; written once (C4) */
@@ -47,6 +47,7 @@ typedef struct ShardMapEntry
 
 typedef struct ShardMap ShardMap;
 
+/* An empty map, in the current memory context; the caller owns it. */
 extern ShardMap *shard_map_create(void);
 extern void shard_map_destroy(ShardMap *map);
 
@@ -66,7 +67,10 @@ extern int shard_map_compare(ShardMapPoint a, ShardMapPoint b);
 extern const ShardMapEntry *shard_map_find(const ShardMap *map, ShardMapKey key);
 extern const ShardMapEntry *shard_map_value(const ShardMap *map, ShardMapKey key);
 
-/* Store a copy of an entry with the n that it carries, whatever was there. Does not move the point. */
+/*
+ * Store a copy of an entry with the n that it carries, in the place of the key's former entry. Does
+ * not move the point.
+ */
 extern void shard_map_put(ShardMap *map, const ShardMapEntry *entry);
 
 /*
@@ -75,10 +79,10 @@ extern void shard_map_put(ShardMap *map, const ShardMapEntry *entry);
  */
 extern void shard_map_expect(ShardMap *map, const ShardMapEntry *entries, int count);
 
-/* Slots that made room for others, ever: what insertions have cost. */
+/* Number of slots that were shifted since the map was made: what insertions have cost. */
 extern int64 shard_map_shifted(const ShardMap *map);
 
-/* The same, unless the map's entry of that key is as new or newer. Did it change anything? */
+/* Put an entry, unless the map's entry of that key is as new or newer. True: the map has changed. */
 extern bool shard_map_learn(ShardMap *map, const ShardMapEntry *entry);
 
 /*
@@ -107,7 +111,10 @@ typedef struct ShardMapRange
 extern ShardMapRange shard_map_range(const ShardMap *map, ShardMapKind kind, int32 a);
 extern const ShardMapEntry *shard_map_range_next(ShardMapRange *range);
 
-/* Forget tombstones with n up to the given one (R8); their keys, for who stores the map in rows. */
+/*
+ * Forget tombstones with n up to the given one (R8); their keys, for a host that stores the map in
+ * rows.
+ */
 extern void shard_map_purge(ShardMap *map, int64 n);
 extern ShardMapKey *
 shard_map_tombstones(const ShardMap *map, int64 n, ShardArena *arena, int *count);

@@ -2,9 +2,9 @@
  * core/map/proposer.c
  *		Candidate and coordinator of the replicated map: the way into office and out of it.
  *
- * The way: would I be welcome (PRE_VOTE)? promise me your votes (PREPARE); whoever holds the
- * greatest state among the answers, give it to me (FETCH); bring the voters to that state (SYNC) and
- * accept my first batch on it, which says who writes from now on (TERM); so far proposer_campaign.c.
+ * The way: would I be welcome (PRE_VOTE)? promise me your votes (PREPARE); the voter with the
+ * greatest state among the answers gives it to me (FETCH); bring the voters to that state (SYNC) and
+ * accept my first batch on it, which says under which ballot batches follow (TERM); so far proposer_campaign.c.
  * Once that is decided the office is held, and further batches follow one by one (proposer_batch.c),
  * are learned by members, and heartbeats show that the voters still follow (proposer_members.c).
  *
@@ -12,7 +12,7 @@
  * was made for exactly one state and is accepted on no other (R4), so a point stands for one map
  * and one history. A batch is decided once a quorum has durably accepted it under its own ballot.
  *	 1. One ballot makes one chain. A ballot is a round and a node's id, and a node uses a round
- *		once: nobody else is asked for a promise before the own voter's promise of the ballot is
+ *		once: no other voter is asked for a promise before the own voter's promise of the ballot is
  *		durable, after which this node bids higher, also in another life. One batch is outstanding.
  *	 2. A later ballot b continues what was decided. Let batch D be decided under a lower ballot. The
  *		quorum that promised b shares a voter with the one that accepted D. That voter accepted
@@ -34,7 +34,7 @@
  * What if ...
  *	 - the process dies right here? Everything in this file is volatile. Voters know what they have
  *	   promised and accepted; a batch that reached no quorum is adopted by the next coordinator, or
- *	   is gone, and nobody was told that it was decided. A promise of the own voter outlives the
+ *	   is gone, and no node was told that it was decided. A promise of the own voter outlives the
  *	   campaign, so its ballot is not used again.
  *	 - a reply is lost? The question is repeated, and the voter answers what it has done.
  *	 - a message arrives twice, or late? Answers name the ballot, and count for that one only; a late
@@ -42,7 +42,7 @@
  *	   Questions are harmless by the voter's rules.
  *	 - the clock jumps? It makes campaigns begin, be given up, and offices end; nothing else.
  *	 - the other side is frozen? It does not answer; a quorum without it goes on. Thawed, a voter finds
- *	   itself behind and is synced; a coordinator is refused by those who promised more, or sees
+ *	   itself behind and is synced; a coordinator is refused by voters that promised more, or sees
  *	   that no majority answers its heartbeats, and drops everything (R10).
  *
  * A candidate need not vote itself: with one journal database as the voter, any member campaigns
@@ -98,7 +98,6 @@ shard_proposer_move(ShardProposer *proposer, OfficeEvent event)
 	proposer->office = (ShardOffice) next;
 }
 
-/* See proposer.h. */
 ShardProposer *
 shard_proposer_create(int32 self)
 {
@@ -114,7 +113,6 @@ shard_proposer_create(int32 self)
 	return proposer;
 }
 
-/* See proposer.h. */
 void
 shard_proposer_destroy(ShardProposer *proposer)
 {
@@ -125,7 +123,6 @@ shard_proposer_destroy(ShardProposer *proposer)
 	pfree(proposer);
 }
 
-/* See proposer.h. */
 void
 shard_proposer_step_down(ShardProposer *proposer)
 {
@@ -138,7 +135,6 @@ shard_proposer_step_down(ShardProposer *proposer)
 	proposer->n_peers = 0;
 }
 
-/* See proposer.h. */
 void
 shard_proposer_saw_ballot(ShardProposer *proposer, int64 ballot)
 {
@@ -146,14 +142,12 @@ shard_proposer_saw_ballot(ShardProposer *proposer, int64 ballot)
 		proposer->seen = ballot;
 }
 
-/* See proposer.h. */
 int64
 shard_proposer_seen(const ShardProposer *proposer)
 {
 	return proposer->seen;
 }
 
-/* See proposer.h. */
 void
 shard_proposer_forget_ballots(ShardProposer *proposer)
 {
@@ -225,8 +219,8 @@ shard_proposer_add_peer(ShardProposer *proposer, int32 node)
 }
 
 /*
- * The i-th of the voters of today and of those to come; 0 behind the last. One that is both comes
- * twice.
+ * The i-th of the present voters and of the voters to come; 0 behind the last. A voter that is both
+ * comes twice.
  */
 int32
 shard_proposer_voter(const ShardVotersRecord *voters, int i)
@@ -257,8 +251,8 @@ majority(const ShardProposer *proposer, const int32 *nodes, int n_nodes,
 }
 
 /*
- * Is there a quorum of those that count: a majority of today's voters and, while they change, of
- * those to come (R9)? Never without voters.
+ * Do the voters for which counts() is true make a quorum: a majority of the present voters and,
+ * while they change, of those to come (R9)? Never without voters.
  */
 bool
 shard_proposer_quorum(const ShardProposer *proposer, const ShardVotersRecord *voters,
@@ -281,7 +275,7 @@ has_acknowledged(const ProposerPeer *peer, int64 begun)
 
 /*
  * NACK: outbid (R10), or refused by a voter that does not vote, which others must make up for. At
- * home the bid is raised at once, since nobody else has heard it.
+ * home the bid is raised at once, since no other node has heard it.
  */
 static void
 refused(ShardProposer *proposer, int64 now, const ShardControl *message, ShardActions *out)
@@ -294,7 +288,7 @@ refused(ShardProposer *proposer, int64 now, const ShardControl *message, ShardAc
 		shard_proposer_step_down(proposer);
 }
 
-/* See proposer.h. An answer to another ballot only tells how high others bid. */
+/* An answer to another ballot only tells how high others bid. */
 void
 shard_proposer_receive(ShardProposer *proposer, int64 now, const ShardControl *message,
 					   ShardActions *out)
@@ -337,7 +331,7 @@ shard_proposer_receive(ShardProposer *proposer, int64 now, const ShardControl *m
 	}
 }
 
-/* Is the own voter the only one, so that nobody else can take the office without its word? */
+/* Is the own voter the only one, so that no other node can take the office without its word? */
 static bool
 votes_alone(const ShardProposer *proposer)
 {
@@ -364,7 +358,6 @@ deadline(const ShardProposer *proposer)
 	return since + SHARD_ELECTION_TIMEOUT;
 }
 
-/* See proposer.h. */
 void
 shard_proposer_tick(ShardProposer *proposer, int64 now, const int32 *members, int n_members,
 					ShardActions *out)
@@ -403,7 +396,6 @@ shard_proposer_tick(ShardProposer *proposer, int64 now, const int32 *members, in
 	}
 }
 
-/* See proposer.h; so for all that follow. */
 ShardOffice
 shard_proposer_office(const ShardProposer *proposer)
 {
@@ -442,7 +434,6 @@ has_learned(const ProposerPeer *peer, int64 n)
 	return peer->learned >= n;
 }
 
-/* See proposer.h. */
 bool
 shard_proposer_quorum_learned(const ShardProposer *proposer, int64 n)
 {

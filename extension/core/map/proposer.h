@@ -65,8 +65,8 @@ extern bool
 shard_proposer_propose(ShardProposer *proposer, const ShardMapEntry *entries, int n_entries);
 
 /*
- * *n: the number of the map at which all that was proposed up to now is decided, in this office. True: some of that is
- * sent to nobody yet.
+ * *n: the number of the map at which all that was proposed up to now is decided, in this office. True: some of that
+ * was not sent to any voter yet.
  */
 extern bool shard_proposer_proposed(const ShardProposer *proposer, int64 *n);
 

@@ -1,6 +1,6 @@
 /*
  * core/map/proposer_batch.c
- *		Batches of changes: gathering them, bringing them to the voters, counting who accepted.
+ *		Batches of changes: gathering them, bringing them to the voters, counting which voters accepted.
  *
  * Changes are compared with the decided state when they are proposed, and again hold when they are
  * decided: a key with a change gathered or outstanding takes no other one, and nothing else changes
@@ -147,9 +147,7 @@ put_outstanding(ShardProposer *proposer, const ShardMapEntry *entry)
 	shard_map_put(proposer->outstanding, &stamped);
 }
 
-/*
- * The batch is complete: find out who votes once it is decided, and send it.
- */
+/* The batch is complete: find out which nodes vote once it is decided, and send it. */
 static void
 begin_batch(ShardProposer *proposer, int64 now, ShardActions *out)
 {
@@ -167,8 +165,8 @@ begin_batch(ShardProposer *proposer, int64 now, ShardActions *out)
 }
 
 /*
- * Is the change of voters a legal step from the decided ones (R9)? Either some are to come, and
- * today's stay; or those that were to come are today's.
+ * Is the change of voters a legal step from the decided ones (R9)? Either voters to come are named,
+ * and the present ones stay; or the voters that were to come become the present ones.
  */
 static bool
 legal_voters(const ShardProposer *proposer, const ShardMapEntry *entry)
@@ -216,7 +214,6 @@ may_change(const ShardProposer *proposer, const ShardMapEntry *entry)
 	return old != NULL && old->n == entry->n;
 }
 
-/* See proposer.h. */
 bool
 shard_proposer_propose(ShardProposer *proposer, const ShardMapEntry *entries, int n_entries)
 {
@@ -238,7 +235,7 @@ shard_proposer_propose(ShardProposer *proposer, const ShardMapEntry *entries, in
 	return true;
 }
 
-/* See proposer.h. Batches have successive numbers, and the next one takes all that is gathered. */
+/* Batches have successive numbers, and the next one takes all that is gathered. */
 bool
 shard_proposer_proposed(const ShardProposer *proposer, int64 *n)
 {
@@ -248,7 +245,6 @@ shard_proposer_proposed(const ShardProposer *proposer, int64 *n)
 	return gathered;
 }
 
-/* See proposer.h. */
 const ShardMapEntry *
 shard_proposer_undecided(const ShardProposer *proposer, ShardMapKey key)
 {
@@ -257,7 +253,6 @@ shard_proposer_undecided(const ShardProposer *proposer, ShardMapKey key)
 	return entry ? entry : shard_map_find(proposer->outstanding, key);
 }
 
-/* See proposer.h. */
 bool
 shard_proposer_pending(const ShardProposer *proposer, ShardMapKey key)
 {
@@ -283,7 +278,6 @@ list_undecided(const ShardProposer *proposer, ShardMapKind kind, ShardArena *are
 	return both;
 }
 
-/* See proposer.h. */
 void
 shard_proposer_undecided_range(const ShardProposer *proposer, ShardMapKind kind, int32 a,
 							   ShardMapRange ranges[2])
@@ -302,7 +296,6 @@ has_shard_of(const ShardProposer *proposer, ShardMapKind kind, int32 type_id)
 	return shard_map_range_next(&ranges[0]) || shard_map_range_next(&ranges[1]);
 }
 
-/* See proposer.h. */
 bool
 shard_proposer_pending_type(const ShardProposer *proposer, int32 type_id)
 {
@@ -311,7 +304,6 @@ shard_proposer_pending_type(const ShardProposer *proposer, int32 type_id)
 		   has_shard_of(proposer, SHARD_MAP_PIN, type_id);
 }
 
-/* See proposer.h. */
 bool
 shard_proposer_pending_home(const ShardProposer *proposer, int32 node, ShardArena *arena)
 {
@@ -414,7 +406,6 @@ shard_proposer_begin_term(ShardProposer *proposer, int64 now, ShardActions *out)
 #endif
 }
 
-/* See proposer.h. */
 void
 shard_proposer_flush(ShardProposer *proposer, int64 now, ShardActions *out)
 {

@@ -52,8 +52,8 @@ has_promised(const ProposerPeer *peer, int64 number)
 }
 
 /*
- * Ask those voters who have not answered in this stage. The own voter was asked for its promise when
- * the ballot was made; until that is durable, nobody else hears of the ballot.
+ * Ask those voters that have not answered in this stage. The own voter was asked for its promise
+ * when the ballot was made; until that promise is durable, no other node hears of the ballot.
  */
 void
 shard_proposer_ask(ShardProposer *proposer, int64 now, ShardActions *out)
@@ -74,7 +74,7 @@ shard_proposer_ask(ShardProposer *proposer, int64 now, ShardActions *out)
 	}
 }
 
-/* See proposer.h. Ignored if an office or campaign is under way. */
+/* Ignored if an office or campaign is under way. */
 void
 shard_proposer_campaign(ShardProposer *proposer, int64 now, const ShardMap *learned,
 						ShardActions *out)
@@ -177,9 +177,7 @@ quorum_of_greatest(ShardProposer *proposer, int64 now, ShardVotersRecord *voters
 	return shard_proposer_quorum(proposer, voters, says_yes, 0);
 }
 
-/*
- * PRE_VOTE_REPLY. A no says who votes, too: what the candidate has learned may be old.
- */
+/* PRE_VOTE_REPLY. A no also says which nodes vote: what the candidate has learned may be old. */
 void
 shard_proposer_pre_vote_reply(ShardProposer *proposer, int64 now, const ShardControl *message,
 							  ShardActions *out)

@@ -1,9 +1,9 @@
 /*
  * core/map/proposer_members.c
- *		Heartbeats, what members have learned, and tombstones that nobody needs any more.
+ *		Heartbeats, what members have learned, and tombstones that are no longer needed.
  *
  * A heartbeat's number is the time when it began, so the acknowledgement says by itself what it
- * proves: at that time or later the voter had promised nobody else (L2, R10).
+ * proves: at that time or later the voter had promised no other candidate (L2, R10).
  */
 #ifndef FRONTEND
 #include "postgres.h"
@@ -19,8 +19,8 @@
 static const ShardMapKey counters_key = {SHARD_MAP_COUNTERS, 0, 0};
 
 /*
- * Send heartbeats if they are due, to the voters and the given members, who are the ones that learn
- * from now on.
+ * Send heartbeats if they are due, to the voters and the given members: those members are the ones
+ * that learn from now on.
  */
 void
 shard_proposer_heartbeats(ShardProposer *proposer, int64 now, const int32 *members, int n_members,
@@ -144,9 +144,10 @@ shard_proposer_heartbeat_ack(ShardProposer *proposer, int64 now, const ShardCont
 	if (proposer->office != SHARD_OFFICE_TERM && proposer->office != SHARD_OFFICE_HELD)
 		return;
 		/*
-	 * A voter that may have forgotten whom it promised says nothing about the office: a majority with
-	 * it might have promised another ballot already, and a lease granted on its word might overlap (L2).
-	 */
+		 * A voter that may have forgotten its promises says nothing about the office: a majority with
+		 * it might have promised another ballot already, and a lease granted on its word might
+		 * overlap (L2).
+		 */
 #ifndef SHARD_MUTANT_AMNESIAC_HOLDS_OFFICE
 	if (message->voter_state == SHARD_VOTER_OK)
 #endif

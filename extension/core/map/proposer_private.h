@@ -14,7 +14,7 @@ typedef struct ProposerPeer
 	bool member; /* learns what is decided */
 
 	/* As a voter, in a campaign */
-	bool replied;			   /* to the pre-vote */
+	bool replied;			   /* answered the pre-vote */
 	bool welcome;			   /* answered yes to the pre-vote */
 	bool asked;				   /* for its promise */
 	bool promised;			   /* under this ballot */
@@ -22,18 +22,18 @@ typedef struct ProposerPeer
 
 	/* As a voter, in office */
 	bool point_known;
-	ShardMapPoint point; /* where it is, as far as heard; a hint, only its answers count */
-	int64 accepted_n;	 /* it has durably accepted up to here under this ballot; 0: nothing */
-	int64 synced_at;	 /* the last SYNC was sent then, */
-	ShardMapPoint synced_to;
+	ShardMapPoint point;	 /* where it is, as far as heard; a hint, only its answers count */
+	int64 accepted_n;		 /* it has durably accepted up to here under this ballot; 0: nothing */
+	int64 synced_at;		 /* when the last SYNC was sent, */
+	ShardMapPoint synced_to; /* and the state that it brings */
 
 	/* Heartbeats and learning */
 	int64 heartbeat;	 /* when the newest one began that it acknowledged; PG_INT64_MIN: none */
 	int64 learned;		 /* -1: not heard */
 	int64 told;			 /* everything up to here was sent to it once, maybe in vain */
-	int64 taught_at;	 /* what it lacked was sent then, */
-	int64 taught_from;	 /* when it had learned this */
-	int64 lessons_since; /* so often since then */
+	int64 taught_at;	 /* when what it lacked was sent, */
+	int64 taught_from;	 /* and the n that it had learned then */
+	int64 lessons_since; /* when the count of lessons began */
 	int lessons;
 } ProposerPeer;
 
@@ -52,18 +52,19 @@ struct ShardProposer
 {
 	int32 self;
 	ShardOffice office;
-	int64 seen;		  /* greatest ballot met anywhere; outlives an office */
-	int64 ballot;	  /* of this campaign and office */
-	int64 stage_at;	  /* the stage of the campaign began or made progress; the office began */
-	int64 sent_at;	  /* what is unanswered was sent last */
-	int attempts;	  /* of fetching */
-	bool own_promise; /* the own voter's, without which nobody else is asked */
+	int64 seen;		/* greatest ballot met anywhere; outlives an office */
+	int64 ballot;	/* of this campaign and office */
+	int64 stage_at; /* when the stage of the campaign began or made progress, or the office began */
+	int64 sent_at;	/* when what is unanswered was sent last */
+	int attempts;	/* of fetching */
+	bool own_promise; /* the own voter's, before which no other voter is asked */
 	int64 last_promise;
-	int64 heartbeat_at; /* the last ones were sent */
+	int64 heartbeat_at; /* when the last ones were sent */
 	int64 purge_at;		/* the next look for tombstones */
 
 	/*
-	 * Campaign: those who are asked first, then those of the state adopted. Office: of the map.
+	 * Campaign: the voters that are asked first, then those of the state adopted. Office: those of
+	 * the map.
 	 */
 	ShardVotersRecord voters;
 

@@ -104,7 +104,6 @@ done(const ShardReader *reader, void *record, size_t size)
 	return !reader->failed;
 }
 
-/* See record.h; so for all getters. */
 bool
 shard_record_get_term(const ShardMapEntry *entry, ShardTermRecord *record)
 {
@@ -294,8 +293,8 @@ shard_record_get_pin(const ShardMapEntry *entry)
 }
 
 /*
- * The value is complete: add what a newer version had behind it, and make an entry of it whose bytes
- * are in the arena.
+ * The value is complete: add the bytes that a newer version had behind it, and make an entry with a
+ * value in the arena.
  */
 static ShardMapEntry
 finish(StringInfo out, const ShardExtra *extra, ShardMapKey key, int64 n, ShardArena *arena)
@@ -329,7 +328,6 @@ put_nodes(StringInfo out, const int32 *nodes, int count)
 		shard_wire_put_int(out, nodes[i]);
 }
 
-/* See record.h; so for all that follow. */
 ShardMapEntry
 shard_record_put_term(const ShardTermRecord *record, int64 n, ShardArena *arena)
 {
@@ -518,7 +516,6 @@ shard_record_append_term(const ShardMap *map, int64 b, int64 first_n, ShardArena
 	return shard_record_put_term(&record, old ? old->n : 0, arena);
 }
 
-/* See record.h. */
 bool
 shard_record_votes(const ShardVotersRecord *voters, int32 node)
 {
@@ -541,7 +538,6 @@ shard_record_uuid_equal(ShardUuid a, ShardUuid b)
 	return a.high == b.high && a.low == b.low;
 }
 
-/* See record.h. */
 int32
 shard_record_role(const char *role)
 {

@@ -17,7 +17,7 @@
 #define SHARD_MAX_NODE_ID 0xfffe /* a ballot has 16 bits for it */
 #define SHARD_MAX_ROLES 8
 
-/* Of the name of a role, which owns types. */
+/* Bytes of the name of a role that owns types. */
 #define SHARD_OWNER_BYTES (NAMEDATALEN - 1)
 #define SHARD_MAX_HOMES 4	 /* nodes of one shard; readers use the first (doc/protocol/moves.md) */
 #define SHARD_TERM_MEMORY 32 /* ballots that the map remembers as its lineage (R3) */
@@ -68,11 +68,11 @@ typedef struct ShardSettingsRecord
 	int32 previous_lease_ttl_ms; /* what grants may still run under (L3) */
 	int32 min_members;			 /* regions of a type before its first shard is placed (C4) */
 	int n_role_minimums;
-	ShardRoleMinimum role_minimums[SHARD_MAX_ROLES]; /* the same, for types of that role */
+	ShardRoleMinimum role_minimums[SHARD_MAX_ROLES]; /* min_members for types of a role */
 	ShardExtra extra;
 } ShardSettingsRecord;
 
-/* Legal steps: core/membership.c. Stored, never renumbered. */
+/* Legal steps: core/member/membership.c. Stored, never renumbered. */
 typedef enum ShardMemberStatus
 {
 	SHARD_MEMBER_NONE = 0,
@@ -92,13 +92,13 @@ typedef enum ShardGateKind
 	SHARD_GATE_STANDBY = 1
 } ShardGateKind;
 
-/* Who says that a member is at its address (I15). Stored, never renumbered. */
+/* The ground on which a member is taken to be at its address (I15). Stored, never renumbered. */
 typedef enum ShardAddressGround
 {
 	SHARD_ADDRESS_SAID = 0,	  /* its operator: shard_join() there, or shard_set_address() */
-	SHARD_ADDRESS_DIRECT = 1, /* a caller; the node found itself there, with nobody in between */
-	SHARD_ADDRESS_LOCAL = 2,  /* the same, by a way that does not leave the machine */
-	SHARD_ADDRESS_RELAYED = 3 /* a caller; somebody passes on what is sent there */
+	SHARD_ADDRESS_DIRECT = 1, /* a caller; the node found itself there, with no relay in between */
+	SHARD_ADDRESS_LOCAL = 2,  /* as DIRECT, by a way that does not leave the machine */
+	SHARD_ADDRESS_RELAYED = 3 /* a caller; a relay passes on what is sent there */
 } ShardAddressGround;
 
 typedef struct ShardMemberRecord
@@ -122,7 +122,7 @@ typedef struct ShardMemberRecord
 	ShardExtra extra;
 } ShardMemberRecord;
 
-/* The shards of a type, at most. */
+/* The most shards of a type. */
 #define SHARD_MAX_SHARDS 1000000
 
 typedef struct ShardTypeRecord
@@ -138,7 +138,7 @@ typedef struct ShardTypeRecord
 	uint64 features;					/* that a member needs to host it */
 	const char *hashing; /* how entity ids come to shards, in the hosts' own form: for proxies */
 	const char *state;	 /* its structure as the hosts write it, by lines; "": not known */
-	bool dropping;	   /* nobody is known to have it: it goes once all members have said so (C9) */
+	bool dropping; /* no member is known to have it: it goes once all members have said so (C9) */
 	const char *owner; /* name of the role that owns it, the same at all members (C18) */
 	int32 by;		   /* the member that has brought it (C20); 0: not known */
 	ShardExtra extra;
@@ -190,7 +190,10 @@ extern bool shard_record_get_settings(const ShardMapEntry *entry, ShardSettingsR
 /* dsn, app_version, roles: terminated copies in the arena */
 extern bool
 shard_record_get_member(const ShardMapEntry *entry, ShardMemberRecord *record, ShardArena *arena);
-/* So for a type; without an arena its texts are empty: whoever reads the same type for each shard needs its numbers alone. */
+/*
+ * So for a type; without an arena its texts are empty, for a caller that reads the same type for each shard and needs its
+ * numbers alone.
+ */
 extern bool
 shard_record_get_type(const ShardMapEntry *entry, ShardTypeRecord *record, ShardArena *arena);
 extern bool shard_record_get_home(const ShardMapEntry *entry, ShardHomeRecord *record);

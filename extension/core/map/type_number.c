@@ -15,7 +15,7 @@
 #include "core/base/text.h"
 #include "core/map/type_number.h"
 
-/* Wishes beyond this are nonsense; one of them would use up the ids. */
+/* Wishes beyond this are not granted: one of them would use up the ids. */
 #define MAX_TYPE_WISH (PG_INT32_MAX / 2)
 
 static bool
@@ -108,7 +108,7 @@ shard_type_number_next(int32 last, int group)
 	return next <= PG_INT32_MAX ? (int32) next : 0;
 }
 
-/* May an owner have types in a group: is nobody else there, or he himself? */
+/* May an owner have types in a group: does the group have none, or types of this owner? */
 static bool
 is_fit(const ShardNumberedType *types, int count, const char *owner, int group)
 {
@@ -158,7 +158,7 @@ shard_type_number_why(ShardTypeRefusal refusal)
 	return refusal == SHARD_TYPE_LACKS_ROOM ? SHARD_TYPE_ROOM_WHY : SHARD_TYPE_NUMBER_WHY;
 }
 
-/* In the order in which a member asks: the lowest wish first, who has none last. */
+/* In the order in which a member asks: the lowest wish first, types without a wish last. */
 static int
 compare_wishes(const void *a, const void *b)
 {

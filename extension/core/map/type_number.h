@@ -16,11 +16,14 @@ typedef struct ShardNumberedType
 	const char *owner; /* "": not known */
 } ShardNumberedType;
 
-/* One more, unless its owner has one in its group: lists have one type of each owner in each group, which is all that is asked. */
+/*
+ * Add a type to a list, unless its owner has one in its group: one type of each owner in each group is enough for all
+ * questions.
+ */
 extern void
 shard_type_number_add(ShardNumberedType *types, int *count, int32 type_id, const char *owner);
 
-/* Those of a map, in the arena. */
+/* The list for the types of a map, in the arena. */
 extern ShardNumberedType *
 shard_type_number_list(const ShardMap *map, ShardArena *arena, int *count);
 
@@ -30,8 +33,9 @@ extern const ShardTypeRecord *
 shard_type_number_find(const ShardTypeRecord *names, int count, const char *name);
 
 /*
- * The group for another type of an owner: that of his other types, else one without types, else, if owners may share, the
- * one with the fewest. -1: there is none. Of several that do the one which comes first behind last, the newest number.
+ * The group for another type of an owner: that of the owner's other types, else one without types, else, if owners may
+ * share, the one with the fewest. -1: there is none. Of several such groups the one which comes first behind last, the
+ * newest number.
  */
 extern int shard_type_number_group(const ShardNumberedType *types, int count, const char *owner,
 								   int32 last, bool may_share);
@@ -40,9 +44,9 @@ extern int shard_type_number_group(const ShardNumberedType *types, int count, co
 extern int32 shard_type_number_next(int32 last, int group);
 
 /*
- * The number for a type of an owner, "": not known. wish: the one that he would like, 0: none; it is granted if nobody
- * can have had it and nobody else is in its group, which nobody minds if the node is alone in its cluster. 0: there
- * is none; *full: for want of a group, as opposed to numbers.
+ * The number for a type of an owner, "": not known. wish: the number that the owner would like, 0: none; it is granted
+ * if it cannot have been given before and no other owner is in its group, which does not matter if the node is alone
+ * in its cluster. 0: there is none; *full: for want of a group, as opposed to numbers.
  */
 extern int32
 shard_type_number_choose(const ShardNumberedType *types, int count, const char *owner, int32 last,
@@ -63,25 +67,26 @@ typedef struct ShardTypeRoom
 	int64 bytes; /* of their records */
 } ShardTypeRoom;
 
-/* All types of a cluster together, at most; those that one member has alone half of each (C20). */
+/* The most that all types of a cluster take up together; the types that one member alone has may take half of each (C20). */
 #define SHARD_ROOM_TYPES 2048
 #define SHARD_ROOM_SHARDS (2 * SHARD_MAX_SHARDS)
 #define SHARD_ROOM_BYTES (4 * 1024 * 1024)
 
+/* Add what a type and its record take up. */
 extern void
 shard_type_room_add(ShardTypeRoom *room, const ShardMapEntry *entry, const ShardTypeRecord *type);
 
-/* Is there room for all types, of which one member has some alone? */
+/* Is there room? all: what all types take up; alone: the part of it that one member alone has. */
 extern bool shard_type_room_fits(const ShardTypeRoom *all, const ShardTypeRoom *alone);
 
-/* Types that a node which joins brings, at most, and the bytes of their records: none has more, and a cluster has no room for them. */
+/* The most types that a joiner brings, and the bytes of their records: a cluster has no room for more. */
 #define SHARD_JOIN_TYPES 1024
 #define SHARD_JOIN_TYPE_BYTES SHARD_ROOM_BYTES
 
-/* All of what it says when it joins. */
+/* The bytes of a joiner's JOIN message, at most. */
 #define SHARD_JOIN_MAX_BYTES (SHARD_JOIN_TYPE_BYTES + 256 * 1024)
 
-/* Why a node with these types is not even called back, whatever they are; in the arena. NULL: they are not too many, nor too long. */
+/* Why a node with these types is not even called back: they are too many, or too long. In the arena; NULL: they are not. */
 extern const char *
 shard_type_number_bounds(const ShardMapEntry *types, int n_types, ShardArena *arena);
 
@@ -91,7 +96,7 @@ extern const char *shard_type_number_why(ShardTypeRefusal refusal);
 /* How many owners have types in a group. */
 extern int shard_type_number_owners(const ShardNumberedType *types, int count, int group);
 
-/* Why an owner gets no number, and what he can do. */
+/* Why an owner gets no number, and what the owner can do. */
 #define SHARD_TYPE_NUMBER_WHY "too many owners of entity types"
 #define SHARD_TYPE_NUMBER_ERROR "cannot start entity type \"%s\": %s"
 #define SHARD_TYPE_NUMBER_DETAIL \

@@ -5,14 +5,15 @@
  * A voter's word is its durable state: what it has promised, and the map with the point that it has
  * accepted. Each step changes the state in memory, gathers the same change as writes, and answers;
  * the host sends the answer after the writes are durable. Therefore:
- * - A death before that loses change and answer together: nobody has heard of it.
+ * - A death before that loses change and answer together: no node has heard of it.
  * - A death between write and answer, or a lost answer, is met by the question's repetition, which
  *   finds the work done and answers again.
  * - Such an answer must not overtake the transaction of the first one, which may still be on its
  *   way to the disk; so every answer that others count (PROMISE, SYNCED, ACCEPTED) is given by a
  *   step that writes, even when there is nothing new to write.
  *
- * What was accepted is not yet decided: only proposer.c knows that, and nothing here is shown.
+ * What was accepted is not yet decided: the proposer alone knows what is (proposer.c), and nothing
+ * here is shown.
  */
 #ifndef FRONTEND
 #include "postgres.h"
@@ -27,7 +28,6 @@ static const ShardMapKey row_key = {0, 0, 0};
 static const ShardMapKey voters_key = {SHARD_MAP_VOTERS, 0, 0};
 static const ShardMapKey counters_key = {SHARD_MAP_COUNTERS, 0, 0};
 
-/* See voter.h. */
 ShardVoter *
 shard_voter_create(int32 self)
 {
@@ -38,7 +38,6 @@ shard_voter_create(int32 self)
 	return voter;
 }
 
-/* See voter.h. */
 void
 shard_voter_destroy(ShardVoter *voter)
 {
@@ -46,7 +45,6 @@ shard_voter_destroy(ShardVoter *voter)
 	pfree(voter);
 }
 
-/* See voter.h. */
 void
 shard_voter_set_self(ShardVoter *voter, int32 self)
 {
@@ -54,8 +52,8 @@ shard_voter_set_self(ShardVoter *voter, int32 self)
 }
 
 /*
- * See voter_private.h. What is remembered of others goes with it: losing the
- * newest of that weakens a check, no promise.
+ * The row has what is remembered of other voters, too: losing the newest of that weakens a check,
+ * no promise.
  */
 void
 shard_voter_save(const ShardVoter *voter, ShardActions *out)
@@ -103,7 +101,6 @@ load_row(ShardVoter *voter, const ShardMapEntry *entry)
 	return true;
 }
 
-/* See voter.h. */
 int
 shard_voter_load(ShardVoter *voter, ShardStore store, const ShardMapEntry *entries, int count)
 {
@@ -152,7 +149,6 @@ apply(ShardVoter *voter, const ShardMapEntry *entries, int count, ShardActions *
 	}
 }
 
-/* See voter.h. */
 void
 shard_voter_found(ShardVoter *voter, int64 b, const ShardMapEntry *entries, int n_entries,
 				  ShardActions *out)
@@ -179,8 +175,8 @@ shard_voter_found(ShardVoter *voter, int64 b, const ShardMapEntry *entries, int 
 }
 
 /*
- * Homes go on in a later era under epochs, and versions, above all that lost voters may have decided: whoever acts on such a
- * decision hears from the new era who is home (R29).
+ * Homes go on in a later era under epochs, and versions, above all that lost voters may have decided: a node that acts on
+ * such a decision hears from the new era where the home is (R29).
  */
 static void
 carry_homes(ShardMapEntry *entries, int count, int64 n, ShardArena *arena)
@@ -197,7 +193,6 @@ carry_homes(ShardMapEntry *entries, int count, int64 n, ShardArena *arena)
 	}
 }
 
-/* See voter.h. */
 void
 shard_voter_force(ShardVoter *voter, int64 b, const ShardMap *learned, const int32 *nodes,
 				  int n_nodes, int32 era, ShardActions *out)
@@ -327,8 +322,8 @@ prepare(ShardVoter *voter, const ShardControl *message, ShardActions *out)
 }
 
 /*
- * May a candidate have the map now? A map is long, and nobody asks for it twice before the first one may be lost (R2). Its own
- * voter answers over no link.
+ * May a candidate have the map now? A map is long, and a candidate asks for it a second time only when the first one may be
+ * lost (R2). The candidate's own voter answers over no link.
  */
 static bool
 may_give(ShardVoter *voter, int32 candidate, int64 now)
@@ -356,8 +351,8 @@ may_give(ShardVoter *voter, int32 candidate, int64 now)
 }
 
 /*
- * FETCH (R2): the whole state, as long as the promise to that candidate is the newest one. Promises
- * are durable in their order, so what is given here is durable, too.
+ * FETCH (R2): give the whole state, as long as the promise to that candidate is the newest one.
+ * Promises become durable in their order, so the state that is given here is durable, too.
  */
 static void
 fetch(ShardVoter *voter, int64 now, const ShardControl *message, ShardActions *out)
@@ -507,7 +502,6 @@ accept_batch(ShardVoter *voter, const ShardControl *message, ShardActions *out)
 	answer->uuid = shard_voter_seal(voter, answer->b, (ShardMapPoint){answer->b, answer->n});
 }
 
-/* See voter.h. */
 void
 shard_voter_receive(ShardVoter *voter, int64 now, const ShardControl *message, bool heard,
 					ShardActions *out)
@@ -534,7 +528,6 @@ shard_voter_receive(ShardVoter *voter, int64 now, const ShardControl *message, b
 	}
 }
 
-/* See voter.h. */
 void
 shard_voter_set_state(ShardVoter *voter, ShardVoterState state, ShardActions *out)
 {
@@ -553,8 +546,8 @@ shard_voter_set_state(ShardVoter *voter, ShardVoterState state, ShardActions *ou
 }
 
 /*
- * See voter.h. The old map goes: it may name voters of long ago, of whom this node alone was enough,
- * and who have decided to remove it without leaving it any memory of that.
+ * The old map goes: it may name former voters of which this node alone was a quorum, and which have
+ * decided to remove it without leaving it any memory of that.
  */
 void
 shard_voter_readmit(ShardVoter *voter, ShardActions *out)
@@ -566,7 +559,6 @@ shard_voter_readmit(ShardVoter *voter, ShardActions *out)
 	shard_voter_set_state(voter, SHARD_VOTER_OK, out);
 }
 
-/* See voter.h; so for all that follow. */
 ShardVoterState
 shard_voter_state(const ShardVoter *voter)
 {

@@ -9,7 +9,10 @@
 
 typedef struct ShardVoter ShardVoter;
 
-/* So many ids of nodes and of types it leaves out, for the same reason: they are never used again (I1). */
+/*
+ * An era leaves out so many ids of nodes and of types, which lost voters may have given: they are never
+ * used again (I1).
+ */
 #define SHARD_ERA_IDS 64
 
 typedef enum ShardVoterState
@@ -60,13 +63,15 @@ extern void shard_voter_observe(ShardVoter *voter, const ShardControl *message);
 extern void shard_voter_remind(const ShardVoter *voter, int32 node, ShardControl *message);
 
 /*
- * What another voter remembers of me (R12), in a PREPARE or HEARTBEAT: turns me amnesiac if I know less, and my seal is on it.
+ * What another voter remembers of this one (R12), in a PREPARE or HEARTBEAT: this voter turns amnesiac if it knows less, and
+ * its own seal is on what the other voter remembers.
  */
 extern void shard_voter_reminded(ShardVoter *voter, const ShardControl *message, ShardActions *out);
 
 /*
- * How this voter proves to itself, later, that it has said what others remember: a code over a ballot and a point that
- * nobody else can make, the same for ever for the same node of the same cluster and era. Without one all reminders are believed.
+ * How this voter proves to itself, later, that it has said what others remember: a code over a ballot and a point that this
+ * voter alone can make, always the same for the same node of the same cluster and era. Without a seal all reminders are
+ * believed.
  */
 typedef ShardUuid (*ShardVoterSeal)(const void *arg, int64 promised, ShardMapPoint point);
 extern void shard_voter_set_seal(ShardVoter *voter, ShardVoterSeal seal, const void *arg);

@@ -3,17 +3,18 @@
  *		What a voter remembers of the others, and reminds them of (R12, R23).
  *
  * A voter that was put back to an older state cannot know that it has promised more since; the others can. What they say
- * makes it a voter that may not vote, so it believes nobody's word but its own: whatever it promises and accepts goes out
+ * makes it a voter that may not vote, so a voter believes only its own word: whatever it promises and accepts goes out
  * with its seal, a code over ballot and point that it alone can make, by a key that is as old as its database's identity
  * and so is in every state that it can be put back to. A reminder brings the seal back.
  *
  * - The process dies after a reminder was taken: the state is in the same transaction as all that the step says.
  * - A reminder is lost: the next heartbeat has it again.
- * - It comes twice, or is a true one of long ago, said again by somebody: what it says was promised is promised now, too,
- *   so it makes nobody forgetful who is not; and who has forgotten takes its ballot over, so that it says nothing new to a
- *   voter that was readmitted, once that was brought to the map under this ballot or a later one.
- * - Whoever speaks for a voter can have others remember a seal that is none, and so hide from it that it has forgotten.
- *   That takes away a check, as if nobody remembered.
+ * - A reminder comes twice, or is a true one of long ago that a node says again: what it says was promised is promised
+ *   now, too, so a voter that has not forgotten stays as it is; and a voter that has forgotten takes the reminder's ballot
+ *   over, so that the reminder says nothing new to a voter that was readmitted, once that was brought to the map under
+ *   this ballot or a later one.
+ * - A node that speaks for a voter can have others remember a false seal, and so hide from the voter that it has
+ *   forgotten. That takes away a check, as if no voter remembered.
  */
 #ifndef FRONTEND
 #include "postgres.h"
@@ -25,7 +26,6 @@
 
 static const ShardMapKey voters_key = {SHARD_MAP_VOTERS, 0, 0};
 
-/* See voter_private.h; so for all that follow. */
 void
 shard_voter_put_memory(const ShardVoter *voter, StringInfo out)
 {
@@ -60,7 +60,7 @@ shard_voter_get_memory(ShardVoter *voter, ShardReader *reader)
 }
 
 /*
- * Forget those who do not vote any more: should one return, it returns as a new voter, that may know
+ * Forget the nodes that do not vote any more: a node that returns is a new voter, which may know
  * less than it did (R12).
  */
 void
@@ -106,7 +106,6 @@ shard_voter_seal(const ShardVoter *voter, int64 promised, ShardMapPoint point)
 	return voter->seal ? voter->seal(voter->seal_arg, promised, point) : (ShardUuid){0, 0};
 }
 
-/* See voter.h; so for all that follow. */
 void
 shard_voter_set_seal(ShardVoter *voter, ShardVoterSeal seal, const void *arg)
 {
@@ -125,7 +124,7 @@ shard_voter_observe(ShardVoter *voter, const ShardControl *message)
 
 	if (message->from == voter->self)
 		return;
-	/* Of who was removed, a late message must not bring back what was forgotten on purpose. */
+	/* A late message of a removed voter must not bring back what was forgotten on purpose. */
 	if (!entry || !shard_record_get_voters(entry, &voters) ||
 		!shard_record_votes(&voters, message->from))
 		return;
@@ -167,8 +166,8 @@ shard_voter_remind(const ShardVoter *voter, int32 node, ShardControl *message)
 }
 
 /*
- * Under a newer promise the point may have gone back lawfully (R3), and under the same one before anything was accepted
- * under it; all else has been forgotten.
+ * Does this voter know less than a reminder says? Under a newer promise the point may have gone back lawfully (R3), and
+ * under the same promise as long as nothing was accepted under it; in all other cases the voter has forgotten.
  */
 static bool
 knows_less(const ShardVoter *voter, int64 promised, ShardMapPoint point)

@@ -7,7 +7,7 @@
 #include "core/base/timing.h"
 #include "core/map/voter.h"
 
-/* Other voters that are remembered: those of a change from seven to seven others. */
+/* The most voters that are remembered: in a change from seven voters to seven others. */
 #define VOTER_MEMORY_SIZE (2 * SHARD_MAX_VOTERS)
 
 /* The most that another voter is known to have promised and accepted, and its seal on that. */
@@ -19,10 +19,10 @@ typedef struct VoterMemory
 	ShardUuid seal;
 } VoterMemory;
 
-/* So many candidates are given the whole map within SHARD_RESEND_INTERVAL, at most. */
+/* The most candidates that are given the whole map within SHARD_RESEND_INTERVAL. */
 #define VOTER_GIVEN_SIZE (2 * SHARD_MAX_VOTERS)
 
-/* When a candidate was given the map; node 0: nobody was. */
+/* When a candidate was given the map; node 0: an unused place. */
 typedef struct VoterGiven
 {
 	int32 node;
@@ -49,7 +49,7 @@ extern void shard_voter_save(const ShardVoter *voter, ShardActions *out);
 extern void shard_voter_put_memory(const ShardVoter *voter, StringInfo out);
 extern bool shard_voter_get_memory(ShardVoter *voter, ShardReader *reader);
 
-/* Forget those who do not vote any more, by the voter's map. */
+/* Forget the nodes that do not vote any more, by the voter's map. */
 extern void shard_voter_forget_removed(ShardVoter *voter);
 
 /* The own seal on a promise and the point that goes with it. */

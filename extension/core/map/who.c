@@ -1,6 +1,6 @@
 /*
  * core/map/who.c
- *		Who a node says it is, as bytes.
+ *		What a node says of its identity, as bytes.
  */
 #ifndef FRONTEND
 #include "postgres.h"

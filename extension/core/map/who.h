@@ -1,6 +1,6 @@
 /*
  * core/map/who.h
- *		Who a node says it is, to whoever has its address: cluster, node, incarnation.
+ *		What a node says of its identity when it is asked at an address: cluster, node, incarnation.
  */
 #pragma once
 

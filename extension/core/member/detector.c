@@ -153,7 +153,6 @@ shard_detector_heartbeat(ShardDetector *detector, int64 now)
 	detector->deadline = detector->latest + bearable_silence(detector);
 }
 
-/* See detector.h. */
 void
 shard_detector_goodbye(ShardDetector *detector, int64 now)
 {

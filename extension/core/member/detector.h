@@ -64,7 +64,7 @@ extern void shard_detector_heartbeat(ShardDetector *detector, int64 now);
 /* The peer has said that it ends: it is not available until it is heard again. */
 extern void shard_detector_goodbye(ShardDetector *detector, int64 now);
 
-/* Suspicion now; 0 for a peer that was never heard. For people: decisions use available(). */
+/* Suspicion now; 0 for a peer that was never heard. For people to read: decisions use shard_detector_available(). */
 extern double shard_detector_phi(const ShardDetector *detector, int64 now);
 
 /* Whether the peer is not suspected; exactly the time before the deadline. */

@@ -49,7 +49,7 @@ line_length(const char *line)
 	return line ? strcspn(line, "\n") : 0;
 }
 
-/* So much of a line as people are shown: what is too long is cut, not within a character of UTF-8. */
+/* The part of a line that people are shown: a long line is cut, between characters of UTF-8. */
 static void
 put_line(char *target, const char *line)
 {
@@ -247,7 +247,6 @@ differ_in_settings(const ShardTypeRecord *cluster, const ShardTypeRecord *node, 
 	return text ? text : "they were written by another version of the extension";
 }
 
-/* See difference.h. */
 bool
 shard_difference_of_owners(const ShardTypeRecord *cluster, const ShardTypeRecord *node)
 {
@@ -257,7 +256,6 @@ shard_difference_of_owners(const ShardTypeRecord *cluster, const ShardTypeRecord
 	return strcmp(text_of(cluster->owner), text_of(node->owner)) != 0;
 }
 
-/* See difference.h. */
 const char *
 shard_difference_of_types(const ShardTypeRecord *cluster, const ShardTypeRecord *node, bool state,
 						  ShardArena *arena)

@@ -3,7 +3,7 @@
  *		Downing strategies: one side's view in, the members that it must down out.
  *
  * Sets of members are bit masks over the view. What counts: up and leaving members. Joining and weakly
- * up ones do not count, since not everybody need know them, but are downed with their side. Exiting,
+ * up ones do not count, since not every member need know them, but are downed with their side. Exiting,
  * down and departed ones neither count nor are downed again.
  *
  * A partition may come while a status is changing, and then the sides count differently. A side that
@@ -43,10 +43,10 @@ typedef struct Sets
 	uint64 in_role;	 /* has the role that counts */
 	uint64 down;
 	uint64 unreachable; /* of any status, never the asking node */
-	bool reports_self;	/* somebody alive cannot reach the asking node */
+	bool reports_self;	/* a live member cannot reach the asking node */
 	uint64 seen;
-	uint64 reporting;					  /* says of somebody that it cannot reach it */
-	uint64 reported;					  /* is said to be unreachable by somebody */
+	uint64 reporting;					  /* say of another member that they cannot reach it */
+	uint64 reported;					  /* are said by another member to be unreachable */
 	uint64 by[SHARD_DOWNING_MAX_MEMBERS]; /* the reports about a member */
 } Sets;
 
@@ -62,7 +62,7 @@ shard_downing_name(ShardDowningKind kind)
 
 /*
  * The sets of a view. Reports of a member about itself say nothing and are dropped; those of a member
- * that is down still tell how it is connected, but make nobody unreachable.
+ * that is down still tell how it is connected, but make no member unreachable.
  */
 static void
 sort_members(const ShardDowningView *view, Sets *sets)
@@ -128,8 +128,8 @@ oldest_of(const ShardDowningView *view, uint64 set)
 }
 
 /*
- * Static quorum. More members than two sides can have without both reaching the quorum: nobody may
- * trust a count.
+ * Static quorum. With more members than that, two sides could both reach the quorum: then no count
+ * can be trusted.
  */
 static Decision
 decide_static_quorum(const Sets *sets, int quorum_size)
@@ -257,8 +257,8 @@ members_of(Decision decision, const Sets *sets)
 }
 
 /*
- * Members on a cycle of reports, as far as a cycle needs to be looked for: somebody who both reports
- * and is reported. A crash or a clean partition has none, as no report comes from over there.
+ * Members on a cycle of reports, as far as a cycle needs to be looked for: members that both report
+ * and are reported. A crash or a clean partition has none, as no report comes from over there.
  */
 static uint64
 in_cycles(const Sets *sets)
@@ -267,8 +267,9 @@ in_cycles(const Sets *sets)
 }
 
 /*
- * Both ends of each report about somebody who has seen the present state, so is in contact through
- * others. One who is unreachable and has seen it without any report about it stands for itself.
+ * Both ends of each report about a member that has seen the present state, so is in contact through
+ * others. A member that is unreachable and has seen it without any report about it stands for
+ * itself.
  */
 static uint64
 in_contact(const ShardDowningView *view, const Sets *sets)
@@ -283,8 +284,8 @@ in_contact(const ShardDowningView *view, const Sets *sets)
 
 /*
  * The view without the reports that the indirectly connected make about one another, and without
- * those by or about members that cannot be downed any more. Unreachable is now who is still reported,
- * or of whom nobody reported why.
+ * those by or about members that cannot be downed any more. Unreachable are now the members that are
+ * still reported, or that were unreachable without a report.
  */
 static void
 drop_indirect_reports(const ShardDowningView *view, Sets *sets, uint64 cycles, uint64 contact)
@@ -341,7 +342,7 @@ shard_downing_decide(const ShardDowningView *view, const ShardDowningSettings *s
 	if ((sets.downable & sets.unreachable) == 0 && !sets.reports_self)
 		return 0;
 
-	/* These do not look at who is connected how. */
+	/* These do not look at how members are connected. */
 	base = decide(view, &sets, settings);
 	if (settings->kind == SHARD_DOWNING_MANUAL || settings->kind == SHARD_DOWNING_AUTO ||
 		settings->kind == SHARD_DOWNING_ALL ||

@@ -2,17 +2,17 @@
  * core/member/downing.h
  *		Which members to give up for dead when some cannot be reached.
  *
- * A downing strategy looks at one side's view of the membership and says which members that side
- * must down. The other sides of a partition run the same function on views of their own and cannot
- * be asked, so each strategy is a rule by which they come to opposite answers.
+ * A downing strategy looks at one side's view of the membership and says which members that side must
+ * down. The other sides of a partition run the same function on views of their own and cannot be
+ * asked, so each strategy is a rule by which they come to opposite answers.
  *
  * Downing fences an incarnation: its node comes back under a new one with all it has. Homes of durable
- * types stay where they are (N1). So a wrong answer costs availability, never a second home; giving
- * up a node's durable state is another, explicit act.
+ * types stay where they are (N1). So a wrong answer costs availability, never a second home; giving up
+ * a node's durable state is another, explicit act.
  *
  * A view also tells which members are indirectly connected: links between them are broken, yet they
- * are part of this side through others. They are downed whatever the strategy keeps, or they would be
- * unreachable for ever.
+ * are part of this side through others. They are downed whatever the strategy keeps, since otherwise
+ * they would stay unreachable.
  */
 #pragma once
 
@@ -26,12 +26,12 @@
 
 typedef enum ShardDowningKind
 {
-	SHARD_DOWNING_MANUAL,		 /* nobody; operators do it */
+	SHARD_DOWNING_MANUAL,		 /* no member; operators do it */
 	SHARD_DOWNING_AUTO,			 /* all unreachable members: both sides live on */
 	SHARD_DOWNING_STATIC_QUORUM, /* keep the side with quorum_size members */
 	SHARD_DOWNING_KEEP_MAJORITY, /* keep the larger side; of two halves the one with the lowest id */
 	SHARD_DOWNING_KEEP_OLDEST,	 /* keep the side of the oldest member */
-	SHARD_DOWNING_ALL			 /* everybody, once anybody is unreachable */
+	SHARD_DOWNING_ALL			 /* all members, once any is unreachable */
 } ShardDowningKind;
 
 #define SHARD_DOWNING_KINDS (SHARD_DOWNING_ALL + 1)
@@ -57,7 +57,7 @@ typedef struct ShardDowningMember
 	bool reachable;		   /* for the asking side; the asking node itself always is */
 	bool seen;			   /* has seen the same state of the membership as the asking node */
 	bool in_role;		   /* has the role that counts; true if none is asked for */
-	uint64 unreachable_by; /* who reports that it cannot reach this one: bit i = members[i] */
+	uint64 unreachable_by; /* members that cannot reach this one: bit i = members[i] */
 } ShardDowningMember;
 
 typedef struct ShardDowningView
@@ -75,7 +75,8 @@ extern uint64
 shard_downing_decide(const ShardDowningView *view, const ShardDowningSettings *settings);
 
 /*
- * Who is unreachable: marked so, or reported by a member that is not down; never the asking node.
+ * The unreachable members: marked so, or reported by a member that is not down; never the asking
+ * node.
  */
 extern uint64 shard_downing_unreachable(const ShardDowningView *view);
 

@@ -2,10 +2,10 @@
  * core/member/downing_timer.c
  *		When to decide about downing: once the view has been at rest for a time.
  *
- * Reachability, a member that comes up, one that starts again and one that exits start the wait anew.
- * Joining, leaving and removal do not: the strategies allow for them. Members that are down or exiting are no reason to decide.
- * While the membership does not come to rest nobody is downed: the side that asks is the coordinator's, which
- * has the majority of the voters and goes on.
+ * Reachability, a member that comes up, one that starts again and one that exits restart the wait. Joining, leaving and removal
+ * do not: the strategies allow for them. Members that are down or exiting are no reason to decide. While the membership does
+ * not come to rest no member is downed: the side that asks is the coordinator's, which has the majority of the voters and goes
+ * on.
  */
 #ifndef FRONTEND
 #include "postgres.h"
@@ -35,9 +35,9 @@ remembered(const ShardDowningTimer *timer, int32 node)
 }
 
 /*
- * Whether a member differs from the last view so that the wait begins anew. Being downed counts as
- * becoming unreachable. One that was a member and joins has started again: nobody has heard it yet, and it would be
- * downed before anybody can.
+ * Whether a member differs from the last view so that the wait restarts. Being downed counts as becoming
+ * unreachable. One that was a member and joins has started again: it was not heard yet, and without a new wait it
+ * would be downed before it can be heard.
  */
 static bool
 has_changed(const ShardDowningTimer *timer, int32 node, ShardMemberStatus status, bool unreachable)
@@ -52,7 +52,9 @@ has_changed(const ShardDowningTimer *timer, int32 node, ShardMemberStatus status
 		   (status != was && (status == SHARD_MEMBER_UP || status == SHARD_MEMBER_EXITING));
 }
 
-/* Find what changed since the last view, and remember this one. True: somebody is unreachable who can be downed. */
+/*
+ * Find what changed since the last view, and remember this one. True: a member is unreachable that can be downed.
+ */
 static bool
 take_view(ShardDowningTimer *timer, const ShardDowningView *view, bool *restart)
 {

@@ -1,9 +1,9 @@
 /*
  * core/member/lease.c
- *		Leases: until when a member may run shards that somebody else may start without its consent.
+ *		Leases: until when a member may run shards that another member may start without its consent.
  *
- * See lease.h for why this is safe. All state here is volatile: a member that starts anew has no lease,
- * a coordinator that takes office anew counts from its last promise.
+ * The header has the reasons why this is safe. All state here is volatile: a member that starts again
+ * has no lease, a coordinator that takes office again counts from its last promise.
  */
 #ifndef FRONTEND
 #include "postgres.h"
@@ -15,7 +15,6 @@
 
 /* ---- the member's side -------------------------------------------------------------------------- */
 
-/* See lease.h. */
 int64
 shard_lease_renew(ShardLease *lease, int64 now)
 {
@@ -64,7 +63,6 @@ add_grant(ShardLease *lease, int64 until, int64 n, int64 now)
 	lease->n_grants++;
 }
 
-/* See lease.h. */
 void
 shard_lease_grant(ShardLease *lease, int64 k, int32 ttl_ms, int64 n, int64 now)
 {
@@ -84,7 +82,6 @@ shard_lease_grant(ShardLease *lease, int64 k, int32 ttl_ms, int64 n, int64 now)
 	}
 }
 
-/* See lease.h. */
 int64
 shard_lease_until(const ShardLease *lease, int64 learned_n)
 {
@@ -98,7 +95,6 @@ shard_lease_until(const ShardLease *lease, int64 learned_n)
 	return until;
 }
 
-/* See lease.h. */
 bool
 shard_lease_valid(const ShardLease *lease, int64 learned_n, int64 now)
 {
@@ -136,7 +132,6 @@ struct ShardLeaseBook
 	LeaseHolder *holders;
 };
 
-/* See lease.h. */
 ShardLeaseBook *
 shard_lease_book_create(int64 last_promise)
 {
@@ -146,7 +141,6 @@ shard_lease_book_create(int64 last_promise)
 	return book;
 }
 
-/* See lease.h. */
 void
 shard_lease_book_destroy(ShardLeaseBook *book)
 {
@@ -187,7 +181,7 @@ make_holder(ShardLeaseBook *book, int32 node)
 	return holder;
 }
 
-/* See lease.h. Requests of an earlier incarnation are forgotten: its process is gone, or fenced. */
+/* Requests of an earlier incarnation are forgotten: its process is gone, or fenced. */
 void
 shard_lease_book_request(ShardLeaseBook *book, int32 node, int32 inc_no, int64 k, int64 now)
 {
@@ -219,7 +213,6 @@ may_grant(const LeaseRequest *request, int32 inc_no, int64 majority_heartbeat)
 	return request->k != 0 && request->inc_no == inc_no && fresh;
 }
 
-/* See lease.h. */
 bool
 shard_lease_book_grant(ShardLeaseBook *book, int32 node, int32 inc_no, int64 majority_heartbeat,
 					   int32 ttl_ms, int64 now, int64 *k)
@@ -246,21 +239,18 @@ shard_lease_book_grant(ShardLeaseBook *book, int32 node, int32 inc_no, int64 maj
 	return true;
 }
 
-/* See lease.h. */
 void
 shard_lease_book_close(ShardLeaseBook *book, int32 node)
 {
 	make_holder(book, node)->closed = true;
 }
 
-/* See lease.h. */
 void
 shard_lease_book_open(ShardLeaseBook *book, int32 node)
 {
 	make_holder(book, node)->closed = false;
 }
 
-/* See lease.h. */
 bool
 shard_lease_book_ended(const ShardLeaseBook *book, int32 node, int64 now,
 					   const ShardSettingsRecord *settings)
@@ -287,14 +277,12 @@ bounded(int32 ttl_ms)
 	return ttl_ms <= 0 ? SHARD_LEASE_TTL_MS : Min(ttl_ms, SHARD_LEASE_MAX_TTL_MS);
 }
 
-/* See lease.h. */
 int32
 shard_lease_ttl_ms(const ShardSettingsRecord *settings)
 {
 	return bounded(settings ? settings->lease_ttl_ms : 0);
 }
 
-/* See lease.h. */
 int32
 shard_lease_longest_ttl_ms(const ShardSettingsRecord *settings)
 {
@@ -305,7 +293,7 @@ shard_lease_longest_ttl_ms(const ShardSettingsRecord *settings)
 	return ttl_ms;
 }
 
-/* See lease.h. A second change before the first one's time is over must not forget the longest. */
+/* A second change before the first one's time is over must not forget the longest. */
 bool
 shard_lease_change_ttl(ShardSettingsRecord *settings, int32 ttl_ms)
 {

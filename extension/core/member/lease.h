@@ -1,10 +1,10 @@
 /*
  * core/member/lease.h
- *		Leases: until when a member may run shards that somebody else may start without its consent.
+ *		Leases: until when a member may run shards that another member may start without its consent.
  *
  * The member asks (Renew k, at its own time t0) and counts from t0. The coordinator grants when a
- * majority of the voters has acknowledged a heartbeat of its ballot that began after the request
- * came, and does not start the member's leased shards elsewhere before SHARD_LEASE_WAIT has passed.
+ * majority of the voters has acknowledged a heartbeat of its ballot that began after the request came,
+ * and does not start the member's leased shards elsewhere before SHARD_LEASE_WAIT has passed.
  *
  * Why two nodes never hold one leased shard, X and Y, at the same time. Let Y's home be decided while
  * X held a grant of coordinator C for its request of t0; D is the coordinator that decided it.
@@ -23,8 +23,8 @@
  *   case.
  *
  * Clocks: the wait is 1 % of ttl and half a second longer than ttl, so it is enough if no clock runs
- * more than 1 % faster than another; for ttl up to SHARD_LEASE_MAX_TTL_MS also if one is 1 % fast
- * and the other 1 % slow. Nothing here reads a clock.
+ * more than 1 % faster than another; for ttl up to SHARD_LEASE_MAX_TTL_MS also if one is 1 % fast and
+ * the other 1 % slow. Nothing here reads a clock.
  */
 #pragma once
 
@@ -36,7 +36,7 @@
 /* Requests and grants that a member remembers: more than fit into one ttl at the usual renewal. */
 #define SHARD_LEASE_REMEMBERED 8
 
-/* ---- the member's side; zeroed at the start of a process, for it must ask anew ------------------ */
+/* ---- the member's side; zeroed at the start of a process, which must ask for a new lease --------- */
 
 typedef struct ShardLease
 {
@@ -51,7 +51,7 @@ typedef struct ShardLease
 	struct
 	{
 		int64 until;
-		int64 n;					  /* facts that it presupposes */
+		int64 n;					  /* version of the map that it presupposes */
 	} grants[SHARD_LEASE_REMEMBERED]; /* oldest first */
 } ShardLease;
 

@@ -2,7 +2,7 @@
  * core/member/membership.c
  *		Status, joining and age of members.
  *
- * Admission: membership_admit.c; who votes: membership_voters.c.
+ * Admission: membership_admit.c; which members vote: membership_voters.c.
  */
 #ifndef FRONTEND
 #include "postgres.h"
@@ -91,7 +91,6 @@ static const ShardStep steps[] = {
 const ShardMachine shard_member_machine = {"member", state_names, event_names, steps,
 										   lengthof(steps)};
 
-/* See membership.h. */
 bool
 shard_membership_step(ShardMemberRecord *record, ShardMembershipEvent event)
 {
@@ -103,7 +102,6 @@ shard_membership_step(ShardMemberRecord *record, ShardMembershipEvent event)
 	return true;
 }
 
-/* See membership.h. */
 const char *
 shard_membership_status_name(ShardMemberStatus status)
 {
@@ -112,21 +110,18 @@ shard_membership_status_name(ShardMemberStatus status)
 	return state_names[status];
 }
 
-/* See membership.h. */
 bool
 shard_membership_is_gone(int32 status)
 {
 	return status == SHARD_MEMBER_REMOVED || status == SHARD_MEMBER_WRITTEN_OFF;
 }
 
-/* See membership.h. */
 bool
 shard_membership_is_member(int32 status)
 {
 	return status >= SHARD_MEMBER_JOINING && status <= SHARD_MEMBER_EXITING;
 }
 
-/* See membership.h. */
 int32
 shard_membership_pinned(const ShardMap *map, const ShardMapEntry *pin)
 {
@@ -143,7 +138,7 @@ shard_membership_pinned(const ShardMap *map, const ShardMapEntry *pin)
 	return shard_membership_is_gone(member.status) ? 0 : node;
 }
 
-/* See membership.h. Who was never admitted has not begun, who is exiting or down is on its way out. */
+/* A member that was never admitted has not begun, one that is exiting or down is on its way out. */
 bool
 shard_membership_counts(const ShardMemberRecord *record)
 {
@@ -183,7 +178,6 @@ find_address(const ShardMap *decided, const char *dsn, ShardArena *arena)
 	return 0;
 }
 
-/* See membership.h. */
 const char *
 shard_membership_judge_join(const ShardMap *decided, int32 protocol_version,
 							const ShardMemberRecord *joiner, bool loaded, ShardArena *arena)
@@ -213,7 +207,6 @@ shard_membership_judge_join(const ShardMap *decided, int32 protocol_version,
 	return NULL;
 }
 
-/* See membership.h. */
 const char *
 shard_membership_judge_types(const ShardMap *decided, const ShardMapEntry *types, int n_types,
 							 ShardArena *arena)
@@ -244,7 +237,6 @@ shard_membership_judge_types(const ShardMap *decided, const ShardMapEntry *types
 	return NULL;
 }
 
-/* See membership.h. */
 int32
 shard_membership_find_token(const ShardMap *decided, ShardUuid token, ShardArena *arena)
 {
@@ -264,7 +256,6 @@ shard_membership_find_token(const ShardMap *decided, ShardUuid token, ShardArena
 
 /* ---- age ---------------------------------------------------------------------------------------- */
 
-/* See membership.h. */
 bool
 shard_membership_has_role(const ShardMemberRecord *record, const char *role)
 {
@@ -292,7 +283,7 @@ is_older(int64 age, int32 node, int64 other_age, int32 other)
 	return age < other_age;
 }
 
-/* See membership.h. Who is not up goes behind all who are. */
+/* Members that are not up go behind all that are. */
 int
 shard_membership_rank(const ShardMap *map, int32 node, ShardArena *arena)
 {

@@ -1,7 +1,7 @@
 /*
  * core/member/membership.h
- *		Members of the cluster: their status, who may join, which incarnation of a node is the real one,
- *		who votes.
+ *		Members of the cluster: their status, which nodes may join, which incarnation of a node is the real one,
+ *		which members vote.
  *
  * All here is judgement over decided records and what the coordinator has observed; it changes nothing
  * itself. A node is known by its node id, granted once and never again; each start of its workers is an
@@ -38,6 +38,7 @@ extern const ShardMachine shard_member_machine;
 /* Take the step in a record; false, and nothing is changed, if it is illegal. */
 extern bool shard_membership_step(ShardMemberRecord *record, ShardMembershipEvent event);
 
+/* A constant, as views show it. */
 extern const char *shard_membership_status_name(ShardMemberStatus status);
 
 /* Is the node part of the cluster: from joining to exiting? */
@@ -46,19 +47,19 @@ extern bool shard_membership_is_member(int32 status);
 /* Is it over for good: has it left, or was it written off? */
 extern bool shard_membership_is_gone(int32 status);
 
-/* The node of a pin, NULL: none, in a map; 0: it counts for nothing, as its node is gone for good (C13). */
+/* The node of a pin, which may be NULL; 0: there is no pin, or it counts for nothing, as its node is gone for good (C13). */
 extern int32 shard_membership_pinned(const ShardMap *map, const ShardMapEntry *pin);
 
-/* Does a member that is silent keep others from coming up? */
+/* Does a member keep others from coming up while it is silent? */
 extern bool shard_membership_counts(const ShardMemberRecord *record);
 
 /* ---- joining ------------------------------------------------------------------------------------- */
 
-/* Members of a cluster, at most; and how many of them that were never admitted (I17). */
+/* The most members of a cluster; and the most of them that were never admitted (I17). */
 #define SHARD_MAX_MEMBERS 256
 #define SHARD_MAX_NEWCOMERS 8
 
-/* By these hosts know why a join was refused. */
+/* Parts of refusals, by which hosts know why a join was refused. */
 #define SHARD_JOIN_LIMIT_WHY "is as many as there can be"
 #define SHARD_JOIN_BUSY_WHY "is as many as there can be at a time"
 #define SHARD_JOIN_UNREACHED_WHY "did not reach this node at its own address"
@@ -73,7 +74,7 @@ extern const char *
 shard_membership_judge_join(const ShardMap *decided, int32 protocol_version,
 							const ShardMemberRecord *joiner, bool loaded, ShardArena *arena);
 
-/* The same of the types that it brings along. */
+/* Why a node may not join with the types that it brings along; in the arena, NULL: it may. */
 extern const char *shard_membership_judge_types(const ShardMap *decided, const ShardMapEntry *types,
 												int n_types, ShardArena *arena);
 
@@ -87,7 +88,7 @@ typedef enum ShardCallback
 {
 	SHARD_CALLBACK_NONE,	/* no answer from the registered address */
 	SHARD_CALLBACK_SAME,	/* the claimant sits there */
-	SHARD_CALLBACK_OTHER,	/* somebody else does */
+	SHARD_CALLBACK_OTHER,	/* another incarnation does */
 	SHARD_CALLBACK_NEEDLESS /* the coordinator itself, alone in its cluster (I16) */
 } ShardCallback;
 
@@ -107,7 +108,7 @@ typedef struct ShardClaim
 	ShardUuid uuid;
 	int32 kind;		   /* ShardStartKind */
 	bool old_heard;	   /* the decided incarnation was heard since the claim was made */
-	bool listening;	   /* not for long enough yet to say so */
+	bool listening;	   /* the coordinator has not listened for long enough to say so */
 	bool leases_ended; /* no lease of the decided incarnation can run any more */
 	bool alone;		   /* no other member is alive (R12) */
 	bool forced;	   /* by the operator */
@@ -135,7 +136,7 @@ typedef enum ShardAdmission
 extern ShardAdmission
 shard_membership_judge(const ShardMemberRecord *record, const ShardClaim *claim);
 
-/* Is a verdict a refusal that an operator may overrule, shard_admit()? */
+/* Is a verdict a refusal that an operator may overrule, by shard_admit()? */
 extern bool shard_membership_may_force(ShardAdmission admission);
 
 /* A sentence for each verdict that is no grant, with a hint, in the arena. */
@@ -145,10 +146,10 @@ shard_membership_reason(ShardAdmission admission, const ShardMemberRecord *recor
 
 /* ---- age ----------------------------------------------------------------------------------------- */
 
-/* Does a member have a role? "" is everybody's. */
+/* Does a member have a role? Each member has the role "". */
 extern bool shard_membership_has_role(const ShardMemberRecord *record, const char *role);
 
-/* Its weight in thousandths, 1 .. SHARD_ALLOCATION_MAX_WEIGHT. */
+/* A member's weight in thousandths, 1 .. SHARD_ALLOCATION_MAX_WEIGHT. */
 extern int32 shard_membership_weight(const ShardMemberRecord *record);
 
 /* How many members that are up go before a node as candidates (R15). */

@@ -2,19 +2,21 @@
  * core/member/membership_admit.c
  *		Which incarnation of a node is the real one (I3).
  *
- * Whoever claims a node's place was maybe restored from an old copy, cloned with its machine, or
- * promoted behind the back of a primary that is only frozen. Rules:
+ * An incarnation that claims a node's place was maybe restored from an old copy, cloned with its
+ * machine, or promoted behind the back of a primary that is only frozen. Rules:
+ *
  * - It must follow the decided incarnation, by the number that it kept durably. A copy that was put
  *   back lacks the last one, unless the node never started since; then only I2 can tell.
  * - It must sit at the registered address: a clone elsewhere does not.
  * - The decided incarnation must have fallen silent: not heard for at least a heartbeat's time.
  * - A promoted standby is good if nothing was ever shown to others that it did not have (gate standby),
- *   or if the old primary was bound by a lease, which has ended (L7). Alone in its cluster there is
- *   nobody else to whom anything could have been shown.
+ *   or if the old primary was bound by a lease, which has ended (L7). Alone in its cluster there is no
+ *   other node to which anything could have been shown.
  * - A copy is never good by itself.
  * - Where the old incarnation may still run in another database, its leases must have ended: two
  *   databases of one node are two places, too. A restart is in the same database, and begins when
  *   nothing of the old one runs there.
+ *
  * An operator may overrule all but the last one, and what is gone for good.
  */
 #ifndef FRONTEND
@@ -53,7 +55,7 @@ judge_claim(const ShardMemberRecord *record, const ShardClaim *claim)
 		return SHARD_ADMISSION_STALE;
 	if (claim->old_heard)
 		return SHARD_ADMISSION_OLD_LIVES;
-	/* Who was never admitted has nothing to lose and nothing to show. */
+	/* A node that was never admitted has nothing to lose and nothing to show. */
 	if (record->inc_no != 0)
 		admission = judge_kind(record, claim);
 	if (admission != SHARD_ADMISSION_GRANT)
@@ -74,7 +76,6 @@ judge_claim(const ShardMemberRecord *record, const ShardClaim *claim)
 	return claim->listening ? SHARD_ADMISSION_LISTEN : SHARD_ADMISSION_GRANT;
 }
 
-/* See membership.h. */
 ShardAdmission
 shard_membership_judge(const ShardMemberRecord *record, const ShardClaim *claim)
 {
@@ -94,7 +95,6 @@ shard_membership_judge(const ShardMemberRecord *record, const ShardClaim *claim)
 	return judge_claim(record, claim);
 }
 
-/* See membership.h. */
 bool
 shard_membership_may_force(ShardAdmission admission)
 {
@@ -168,7 +168,6 @@ describe(char *text, size_t size, ShardAdmission admission, const ShardMemberRec
 	}
 }
 
-/* See membership.h. */
 const char *
 shard_membership_reason(ShardAdmission admission, const ShardMemberRecord *record,
 						const ShardClaim *claim, ShardArena *arena)

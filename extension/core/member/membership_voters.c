@@ -1,13 +1,14 @@
 /*
  * core/member/membership_voters.c
- *		Who votes (R11, R12).
+ *		Which members vote (R11, R12).
  *
  * Voters are the oldest members that are up, an odd number of them. A voter that does its work stays,
- * whoever else is there: each change is a risk. One that is silent for long is replaced if somebody
- * else can take its place; until then it stays, since it may come back and its place costs nothing.
- * One that forgot its promises goes at once, and so does one that leaves. Only members that know what
- * was decided become voters. The result never depends on more than the candidates say, and is never
- * proposed without a majority of those who vote now and of those who shall.
+ * whatever other members there are: each change is a risk. A voter that is silent for long is
+ * replaced if another member can take its place; until then it stays, since it may come back and its
+ * place costs nothing. A voter that forgot its promises goes at once, and so does one that leaves.
+ * Only members that know what was decided become voters. The result never depends on more than the
+ * candidates say, and is never proposed without a majority of the members that vote now and of those
+ * that shall.
  */
 #ifndef FRONTEND
 #include "postgres.h"
@@ -23,11 +24,10 @@ typedef enum Rank
 	RANK_SELF,	 /* the coordinator, if it votes already */
 	RANK_KEPT,	 /* votes, does its work */
 	RANK_NEW,	 /* could */
-	RANK_SILENT, /* votes, silent for long: better than nobody */
+	RANK_SILENT, /* votes, silent for long: better than none */
 	RANK_NEVER
 } Rank;
 
-/* See membership.h. */
 int
 shard_membership_voter_count(int members, int wish)
 {
@@ -145,7 +145,6 @@ same_voters(const ShardVotersRecord *voters, const int32 *next, int n)
 	return true;
 }
 
-/* See membership.h. */
 int
 shard_membership_plan_voters(ShardVoterCandidate *candidates, int n_candidates, int32 self,
 							 const ShardVotersRecord *voters, int wish, int64 replace_after,

@@ -20,7 +20,6 @@
 #include "core/member/roster_private.h"
 #include "core/map/voter.h"
 
-/* See roster.h. */
 ShardRoster *
 shard_roster_create(int32 self, const ShardRosterSettings *settings, const ShardLiveSettings *live)
 {
@@ -34,7 +33,6 @@ shard_roster_create(int32 self, const ShardRosterSettings *settings, const Shard
 	return roster;
 }
 
-/* See roster.h. */
 void
 shard_roster_destroy(ShardRoster *roster)
 {
@@ -102,7 +100,6 @@ watch_members(ShardRoster *roster, int64 now, const ShardMap *decided)
 	}
 }
 
-/* See roster.h. */
 void
 shard_roster_heard(ShardRoster *roster, int64 now, int32 node, bool answers)
 {
@@ -114,7 +111,6 @@ shard_roster_heard(ShardRoster *roster, int64 now, int32 node, bool answers)
 		shard_detector_heartbeat(&member->detector, now);
 }
 
-/* See roster.h. */
 bool
 shard_roster_reachable(const ShardRoster *roster, int32 node, int64 now)
 {
@@ -134,7 +130,6 @@ was_heard(const ShardRoster *roster, int32 node)
 	return member && member->heard;
 }
 
-/* See roster.h. */
 void
 shard_roster_take_office(ShardRoster *roster, int64 now, const ShardProposer *proposer)
 {
@@ -231,8 +226,8 @@ has_other_up(const ShardRoster *roster, const ShardProposer *proposer, int32 nod
 }
 
 /*
- * Could another member have the shards of a node? Not one of which something is being decided: of members
- * that are to be emptied at once each would count on the others.
+ * Could another member have the shards of a node? A member whose record is being changed does not count:
+ * otherwise of several members that are to be emptied at once each would count on the others.
  */
 static bool
 may_be_emptied(const ShardRoster *roster, const ShardProposer *proposer, int32 node,
@@ -259,8 +254,8 @@ may_be_emptied(const ShardRoster *roster, const ShardProposer *proposer, int32 n
 }
 
 /*
- * Is a change of any member under way, or is none up beside a node? Two that leave at once, each
- * counting on the other, would leave nobody who can take over.
+ * Is a change of any member under way, or is none up beside a node? If two left at once, each
+ * counting on the other, no member could take over.
  */
 static bool
 may_leave(const ShardRoster *roster, const ShardProposer *proposer, int32 node, const char **why)
@@ -303,7 +298,7 @@ is_among(int32 node, const int32 *nodes, int n_nodes)
 }
 
 /*
- * Are most of these voters there, and not among those who are to go?
+ * Are most of these voters there, and not among the members that are to go?
  */
 static bool
 keeps_majority(const ShardRoster *roster, int64 now, const ShardMap *decided, const int32 *voters,
@@ -323,9 +318,7 @@ keeps_majority(const ShardRoster *roster, int64 now, const ShardMap *decided, co
 	return n_voters == 0 || present * 2 > n_voters;
 }
 
-/*
- * With a journal as the voter (R14): is anybody there who could take office, and is not to go?
- */
+/* With a journal as the voter (R14): is a member there that could take office, and is not to go? */
 static bool
 keeps_candidate(const ShardRoster *roster, int64 now, const ShardMap *decided, const int32 *nodes,
 				int n_nodes)
@@ -391,7 +384,7 @@ may_give_up(const ShardRoster *roster, int64 now, int32 node, const ShardMemberR
 	return false;
 }
 
-/* See roster.h. Reasons are constants, they outlive the call. */
+/* Reasons are constants, they outlive the call. */
 bool
 shard_roster_set_status(ShardRoster *roster, int64 now, int32 node, ShardMemberStatus status,
 						ShardProposer *proposer, const char **why)
@@ -426,7 +419,6 @@ shard_roster_set_status(ShardRoster *roster, int64 now, int32 node, ShardMemberS
 	return record.status == before || shard_roster_propose(roster, proposer, entry, &record);
 }
 
-/* See roster.h. */
 bool
 shard_roster_evacuate(ShardRoster *roster, int32 node, bool evacuated, ShardProposer *proposer,
 					  const char **why)
@@ -465,9 +457,7 @@ wishes_of(ShardRoster *roster, int64 now, int32 node, int32 inc_no)
 	return member;
 }
 
-/*
- * See roster.h. Whoever leaves before it was ever up goes on: it has no age to be up with.
- */
+/* A member that leaves before it was ever up goes on leaving: it has no age to be up with. */
 bool
 shard_roster_stay(ShardRoster *roster, int64 now, int32 node, int64 number, ShardProposer *proposer,
 				  const char **why)
@@ -517,8 +507,9 @@ is_from_member(const ShardRoster *roster, const ShardMap *decided, const ShardCo
 }
 
 /*
- * HEARTBEAT_ACK: whom the member cannot reach, and how its voter is. A voter speaks before its node
- * is admitted, too, but then a copy may be speaking; it is believed while the real one is silent.
+ * HEARTBEAT_ACK: the members that the sender cannot reach, and how its voter is. A voter speaks
+ * before its node is admitted, too, but then a copy may be speaking; it is believed while the real
+ * one is silent.
  */
 static void
 note_ack(ShardRoster *roster, int64 now, const ShardMap *decided, const ShardControl *message)
@@ -542,8 +533,8 @@ note_ack(ShardRoster *roster, int64 now, const ShardMap *decided, const ShardCon
 }
 
 /*
- * A member repeats its wish to leave until it is decided. If nobody would be left it hears so; what
- * else is in the way passes.
+ * A member repeats its wish to leave until it is decided. If no member would be left it hears so;
+ * what else is in the way passes.
  */
 static void
 leave_wished(ShardRoster *roster, int64 now, const ShardControl *message, ShardProposer *proposer,
@@ -573,7 +564,6 @@ leave_wished(ShardRoster *roster, int64 now, const ShardControl *message, ShardP
 	shard_action_log(out, ROSTER_LOG, "node %d cannot leave now: %s", node, why);
 }
 
-/* See roster.h. */
 void
 shard_roster_receive(ShardRoster *roster, int64 now, const ShardControl *message,
 					 ShardProposer *proposer, ShardActions *out)
@@ -616,9 +606,7 @@ shard_roster_receive(ShardRoster *roster, int64 now, const ShardControl *message
 	}
 }
 
-/*
- * Let pass what was decided an interval ago: who has learned that much has caught up.
- */
+/* Let pass what was decided an interval ago: a member that has learned that much has caught up. */
 static void
 mark_time(ShardRoster *roster, int64 now, const ShardMap *decided)
 {
@@ -629,7 +617,6 @@ mark_time(ShardRoster *roster, int64 now, const ShardMap *decided)
 	roster->next_mark = now + SHARD_HEARTBEAT_INTERVAL;
 }
 
-/* See roster.h. */
 void
 shard_roster_tick(ShardRoster *roster, int64 now, ShardProposer *proposer,
 				  int (*homes_of)(const void *context, int32 node), const void *context,

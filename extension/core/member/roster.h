@@ -1,7 +1,7 @@
 /*
  * core/member/roster.h
  *		The coordinator's duties towards members: joining, admission, reachability, status, leases,
- *		downing, and who votes.
+ *		downing, and which members vote.
  *
  * Lives while the office is held; everything in it is volatile (C1). What it decides it proposes as
  * changes of member/…, voters and settings.
@@ -13,7 +13,7 @@
 
 typedef struct ShardRoster ShardRoster;
 
-/* Starts that claim to be a node, at most. */
+/* The most starts that are remembered as claiming to be a node. */
 #define SHARD_MAX_CLAIMS 64
 
 /* Settings of the coordinator's node; times in microseconds. */
@@ -40,17 +40,19 @@ extern void shard_roster_destroy(ShardRoster *roster);
 extern void shard_roster_take_office(ShardRoster *roster, int64 now, const ShardProposer *proposer);
 
 /*
- * A message came from a member's admitted incarnation. answers: to something that it heard of this
- * node; only that makes it reachable, since one that can send and not hear is of no use.
+ * A message came from a member's admitted incarnation. answers: the message answers
+ * something that the member heard of this node; only that makes it reachable, since a member that can send and
+ * not hear is of no use.
  */
 extern void shard_roster_heard(ShardRoster *roster, int64 now, int32 node, bool answers);
 
 /*
- * JOIN, ADMIT, I_AM, RENEW, GRACEFUL_SHUTDOWN_REQ, HEARTBEAT_ACK (for whom the member cannot reach,
- * and status: how its voter is). Proposes and answers; an answer that presupposes a decision is sent
- * when the question comes again after it, a grant also by the tick. JOIN: flag says that the joiner has
- * entities, homes, messages or other members; JOIN_REPLY's uuid is the cluster's id, for the node to
- * put in as in the header. I_AM: node, or else from, is the node at whose address uuid2 answered.
+ * JOIN, ADMIT, I_AM, RENEW, GRACEFUL_SHUTDOWN_REQ, HEARTBEAT_ACK (for the members that the sender
+ * cannot reach, and status: how its voter is). Proposes and answers; an answer that presupposes a
+ * decision is sent when the question comes again after it, a grant also by the tick. JOIN: flag says
+ * that the joiner has entities, homes, messages or other members; JOIN_REPLY's uuid is the cluster's
+ * id, for the node to put in as in the header. I_AM: node, or else from, is the node at whose address
+ * uuid2 answered.
  */
 extern void shard_roster_receive(ShardRoster *roster, int64 now, const ShardControl *message,
 								 ShardProposer *proposer, ShardActions *out);
@@ -62,11 +64,11 @@ typedef struct ShardStatesAnswer
 	int n_shards;
 	const ShardShardRef *shards; /* the next ones, in the order of types and shards */
 	bool end;					 /* there are no more */
-	const char *why;			 /* nobody can tell now; NULL */
+	const char *why;			 /* why the host cannot tell now; else NULL */
 	bool refuse;				 /* nor before an operator has done something about it */
 } ShardStatesAnswer;
 
-/* They get their homes here, if they have none. */
+/* Shards of the answer that have no home get this node as their home. */
 extern void shard_roster_states(ShardRoster *roster, int64 now, const ShardStatesAnswer *answer,
 								ShardProposer *proposer);
 
@@ -86,26 +88,26 @@ extern bool
 shard_roster_set_status(ShardRoster *roster, int64 now, int32 node, ShardMemberStatus status,
 						ShardProposer *proposer, const char **why);
 
-/* A member is to have no shards, until it is started again; or no more so. */
+/* A member is to have no shards, until it is started again; evacuated false: it may have shards again. */
 extern bool shard_roster_evacuate(ShardRoster *roster, int32 node, bool evacuated,
 								  ShardProposer *proposer, const char **why);
 
 /*
- * A member does not want to leave any more; number: of that wish, which rises with each of its incarnation (N6).
+ * A member does not want to leave any more. number: of that wish; it rises with each wish of an incarnation (N6).
  * False and a reason if it is too late.
  */
 extern bool shard_roster_stay(ShardRoster *roster, int64 now, int32 node, int64 number,
 							  ShardProposer *proposer, const char **why);
 
-/* Where somebody says that a member is (I15). */
+/* Where a caller or an operator says that a member is (I15). */
 typedef struct ShardAddress
 {
 	const char *dsn;
 	ShardAddressGround ground;
-	bool lapsed; /* the one before leads there no more, or not as it did */
+	bool lapsed; /* the former address leads elsewhere now, or not in the same way */
 } ShardAddress;
 
-/* An operator's word becomes the member's address; a guess if it is better. *taken: it was not so before. */
+/* An operator's word becomes the member's address; a guess only if it is better. *taken: the address has changed. */
 extern bool
 shard_roster_set_address(ShardRoster *roster, int64 now, int32 node, const ShardAddress *address,
 						 ShardProposer *proposer, bool *taken, const char **why);
@@ -114,16 +116,17 @@ shard_roster_set_address(ShardRoster *roster, int64 now, int32 node, const Shard
 extern bool shard_roster_admit(ShardRoster *roster, int64 now, int32 node, ShardProposer *proposer,
 							   const char **why);
 
-/* Is an incarnation of a node about to be admitted by that word; which one? */
+/* Is an incarnation of a node about to be admitted by shard_roster_admit()? *uuid: which one. */
 extern bool shard_roster_admitting(const ShardRoster *roster, int32 node, ShardUuid *uuid);
 
 /*
- * The nodes whose place somebody claims who is refused until an operator says shard_admit() (I14), each once: there, by who
- * was found at its registered address, or by others alone. nodes: room for SHARD_MAX_CLAIMS. Returns how many.
+ * The nodes whose place is claimed by an incarnation that is refused until an operator says shard_admit() (I14), each once:
+ * there, by an incarnation that was found at the registered address, or by others alone. nodes: room for SHARD_MAX_CLAIMS.
+ * Returns how many.
  */
 extern int shard_roster_claimed(const ShardRoster *roster, bool there, int32 *nodes);
 
-/* Heard of lately, by the failure detector? */
+/* Has this node heard the member lately, by the failure detector? */
 extern bool shard_roster_reachable(const ShardRoster *roster, int32 node, int64 now);
 
 /*
@@ -136,7 +139,7 @@ extern bool
 shard_roster_lease_ended(const ShardRoster *roster, int32 node, int64 now, const ShardMap *decided);
 
 /*
- * Change the time of leases; what the former ones may still run is kept in mind (L3). False: *why.
+ * Change the time of leases; the former time stays known while leases of it may run (L3). False: *why, a constant.
  */
 extern bool shard_roster_change_ttl(ShardRoster *roster, int64 ttl_ms, ShardProposer *proposer,
 									const char **why);

@@ -2,8 +2,9 @@
  * core/member/roster_address.c
  *		Where a member is: by its operator's word, or as callers say (I15).
  *
- * The founder of a cluster has no address of its own. It goes by the one at which somebody says that he has reached it, and
- * whoever may call can say so: that is a guess, which stays one, and gives way to a better one and to an operator's word.
+ * The founder of a cluster has no address of its own. It goes by the one at which a caller says that it has reached the
+ * founder, and each node that may call can say so: that is a guess, which stays one, and gives way to a better one and to
+ * an operator's word.
  */
 #ifndef FRONTEND
 #include "postgres.h"
@@ -15,8 +16,9 @@
 #include "core/member/roster_private.h"
 
 /*
- * Is what a caller says better than what the member has? Who says it may be anybody who may call: as long as nobody
- * else needs the address, whoever comes to join is the last one; then only a way without anybody in between is better.
+ * Is what a caller says better than what the member has? Any node that may call may say it. As long as the member is
+ * alone, no other member needs the address, and the latest joiner's word counts; with other members only a way without
+ * a relay in between is better.
  */
 static bool
 is_better(const ShardMemberRecord *record, const ShardAddress *address, bool alone)
@@ -39,7 +41,6 @@ is_better(const ShardMemberRecord *record, const ShardAddress *address, bool alo
 	return direct || alone;
 }
 
-/* See roster.h. */
 bool
 shard_roster_set_address(ShardRoster *roster, int64 now, int32 node, const ShardAddress *address,
 						 ShardProposer *proposer, bool *taken, const char **why)

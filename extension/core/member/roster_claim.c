@@ -3,10 +3,11 @@
  *		Incarnations that claim to be a node (I1, I3), and which of them sits at its address.
  *
  * A claimant repeats what it wants until it gets it, so that an answer need not be kept until its decision has come: it is
- * given when it asks again. Only a grant is told at once, to the registered address; the fact itself takes the same way.
+ * given when the claimant asks again. Only a grant is told at once, to the registered address; the fact itself takes the same
+ * way.
  *
- * Anybody who may call can claim a node's place in its name, as often as he likes. So what was found at the address is kept for
- * the node, not with a claim: who sits there need not be among those that are remembered to be let in.
+ * Each node that may call can claim another node's place in its name, as often as it likes. So what was found at the address is
+ * kept for the node, not with a claim: the incarnation that sits there need not be among the remembered claims to be let in.
  */
 #ifndef FRONTEND
 #include "postgres.h"
@@ -45,7 +46,7 @@ drop_claim(ShardRoster *roster, int at)
 			sizeof(RosterClaim) * (roster->n_claims - at));
 }
 
-/* The office begins anew, or ends: claims are made again. */
+/* An office begins, or ends: claims are made again. */
 void
 shard_roster_forget_claims(ShardRoster *roster)
 {
@@ -70,9 +71,7 @@ note_settings(RosterClaim *claim, const ShardControl *message)
 	claim->settings_length = entry->length;
 }
 
-/*
- * Show two incarnations that claim one node at the same time; once, however many there are.
- */
+/* Show two incarnations that claim one node at the same time; once, even if there are more. */
 static void
 show_rivals(ShardRoster *roster, RosterClaim *claim, int64 now, ShardActions *out)
 {
@@ -92,7 +91,7 @@ show_rivals(ShardRoster *roster, RosterClaim *claim, int64 now, ShardActions *ou
 	}
 }
 
-/* Somebody was found at a node's registered address. */
+/* An incarnation was found at a node's registered address. */
 static void
 note_found(ShardRoster *roster, int64 now, int32 node, ShardUuid uuid)
 {
@@ -116,8 +115,8 @@ note_found(ShardRoster *roster, int64 now, int32 node, ShardUuid uuid)
 }
 
 /*
- * Was it a claimant itself that was found at its node's address lately? So it need not have been remembered then, among
- * however many others. That somebody else was there says nothing: it may have been before the claimant began.
+ * Was it a claimant itself that was found at its node's address lately? So its claim need not have been remembered
+ * then, among many others. That another incarnation was there says nothing: it may have been before the claimant began.
  */
 static ShardCallback
 what_was_found(const ShardRoster *roster, int64 now, int32 node, ShardUuid uuid)
@@ -133,7 +132,6 @@ what_was_found(const ShardRoster *roster, int64 now, int32 node, ShardUuid uuid)
 	return SHARD_CALLBACK_NONE;
 }
 
-/* See roster_private.h. */
 void
 shard_roster_forget_found(ShardRoster *roster, int64 now, int32 node)
 {
@@ -148,7 +146,7 @@ shard_roster_forget_found(ShardRoster *roster, int64 now, int32 node)
 		}
 }
 
-/* The newest claim goes that nobody has confirmed, neither at the address nor as an operator. False: there is none. */
+/* The newest claim goes that was not confirmed, neither at the address nor by an operator. False: there is none. */
 static bool
 make_room(ShardRoster *roster)
 {
@@ -267,7 +265,10 @@ describe_claim(const ShardRoster *roster, const RosterClaim *claim, int64 now,
 					 now - member->heard_at < ROSTER_ALIVE;
 	said.leases_ended = !uses_leases(roster, decided, record) ||
 						shard_roster_lease_ended(roster, claim->node, now, decided);
-	/* Whatever its address says, this very process is the node, or nobody is. Anybody may claim to be another start of it. */
+	/*
+	 * Whatever its address says, this very process is the node, or no process is. Any caller may claim to be another start
+	 * of it.
+	 */
 #ifdef SHARD_MUTANT_ALONE_FOR_ANYBODY
 	if (said.alone)
 #else
@@ -301,8 +302,8 @@ take_settings(const ShardRoster *roster, const RosterClaim *claim, ShardMemberRe
 }
 
 /*
- * Make the claimant its node's incarnation. Its number is one more than the one before, so all that
- * the old one sends from now on is known for old.
+ * Make the claimant its node's incarnation. Its number is one more than that of the former
+ * incarnation, so all that the former one sends from now on is recognized as old.
  */
 static void
 grant(ShardRoster *roster, RosterClaim *claim, const ShardMapEntry *entry,
@@ -391,7 +392,10 @@ shard_roster_claim(ShardRoster *roster, int64 now, const ShardControl *message,
 	if (message->node == 0 || (message->uuid.high == 0 && message->uuid.low == 0))
 		return;
 #ifndef SHARD_MUTANT_CLAIMS_FOR_OTHERS
-	/* A node claims its own place: so who may speak for one only (T8) claims no other one's. */
+	/*
+	 * A node claims its own place: so a role that may speak for one node only (T8) claims no other
+	 * one's.
+	 */
 	if (message->from != message->node)
 	{
 		shard_action_log_peer(out, ROSTER_WARNING, message->from, message->kind,
@@ -409,9 +413,10 @@ shard_roster_claim(ShardRoster *roster, int64 now, const ShardControl *message,
 }
 
 /*
- * Who sits at a node's registered address: uuid2. The newest answer counts. One about the claimant
- * itself is true whenever it was given, since it never sat there before it began; one about somebody
- * else may be older than the claim, and is asked for again.
+ * The incarnation at a node's registered address: uuid2. The newest answer counts. An answer that
+ * names the claimant itself is true whenever it was given, since the claimant never sat there before
+ * it began; an answer that names another incarnation may be older than the claim, and the address is
+ * asked again.
  */
 void
 shard_roster_called_back(ShardRoster *roster, int64 now, const ShardControl *message,
@@ -442,7 +447,7 @@ shard_roster_called_back(ShardRoster *roster, int64 now, const ShardControl *mes
 	shard_roster_judge(roster, now, proposer, out);
 }
 
-/* Judge all claims again; tell those that were decided, drop those that nobody repeats. */
+/* Judge all claims again; tell those that were decided, drop those that are not repeated. */
 void
 shard_roster_judge(ShardRoster *roster, int64 now, ShardProposer *proposer, ShardActions *out)
 {
@@ -499,7 +504,6 @@ is_claimed(const ShardRoster *roster, int32 node, bool *there)
 	return claimed;
 }
 
-/* See roster.h. */
 int
 shard_roster_claimed(const ShardRoster *roster, bool there, int32 *nodes)
 {
@@ -519,7 +523,7 @@ shard_roster_claimed(const ShardRoster *roster, bool there, int32 *nodes)
 	return count;
 }
 
-/* See roster.h. Of two that claim the node, the one that sits at its address is meant. */
+/* Of two that claim the node, the one that sits at its address is meant. */
 bool
 shard_roster_admit(ShardRoster *roster, int64 now, int32 node, ShardProposer *proposer,
 				   const char **why)
@@ -564,7 +568,7 @@ shard_roster_admit(ShardRoster *roster, int64 now, int32 node, ShardProposer *pr
 	return true;
 }
 
-/* See roster.h. One that its address has confirmed goes before others, as above. */
+/* One that its address has confirmed goes before others, as above. */
 bool
 shard_roster_admitting(const ShardRoster *roster, int32 node, ShardUuid *uuid)
 {

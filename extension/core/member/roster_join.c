@@ -58,9 +58,7 @@ get_joiner(const ShardRoster *roster, const ShardControl *message, ShardMemberRe
 		   shard_record_get_member(&message->entries[0], joiner, roster->arena);
 }
 
-/*
- * The node id that a joiner gets: one that nobody ever had.
- */
+/* The node id that a joiner gets: one that no node ever had. */
 static int32
 next_node_id(const ShardRoster *roster, const ShardMap *decided,
 			 const ShardCountersRecord *counters)
@@ -144,7 +142,7 @@ judge_store_mode(const ShardRoster *roster, const ShardControl *message)
 			   : "\"shard.state_store_mode\" is \"ddata\" in the cluster, \"persistence\" on the node";
 }
 
-/* What costs nothing to see, of a joiner that nobody has called back yet. NULL, or why it gets no number. */
+/* What costs nothing to see, of a joiner that was not called back yet. NULL, or why it gets no number. */
 static const char *
 judge_claims(ShardRoster *roster, const ShardControl *message, const ShardMemberRecord *joiner,
 			 const ShardMap *decided)
@@ -183,7 +181,7 @@ judge_types(const ShardRoster *roster, const ShardControl *message, const ShardM
 	return why;
 }
 
-/* Give a number to who asks for the first time, refuse it, or have it ask on. */
+/* Give a number to a node that asks for the first time, refuse it, or have it ask on. */
 static void
 judge_joiner(ShardRoster *roster, int64 now, const ShardControl *message, ShardProposer *proposer,
 			 ShardActions *out)
@@ -207,7 +205,10 @@ judge_joiner(ShardRoster *roster, int64 now, const ShardControl *message, ShardP
 	if (found)
 	{
 		why = judge_types(roster, message, decided);
-		/* Each judgement costs a call back: who repeats what was refused begins anew. */
+		/*
+		 * Each judgement costs a call back: a node that repeats what was refused is judged as a new
+		 * joiner.
+		 */
 		if (why)
 			shard_roster_forget_join(roster, message->uuid);
 	}

@@ -1,6 +1,6 @@
 /*
  * core/member/roster_lease.c
- *		Leases: the coordinator's side, with what it has decided and heard; see lease.h.
+ *		Leases: the coordinator's side, with what it has decided and heard.
  */
 #ifndef FRONTEND
 #include "postgres.h"
@@ -24,21 +24,18 @@ get_settings(const ShardMap *decided, ShardSettingsRecord *settings, int64 *n)
 	return true;
 }
 
-/* See roster.h. */
 void
 shard_roster_close_lease(ShardRoster *roster, int32 node)
 {
 	shard_lease_book_close(roster->leases, node);
 }
 
-/* See roster.h. */
 void
 shard_roster_open_lease(ShardRoster *roster, int32 node)
 {
 	shard_lease_book_open(roster->leases, node);
 }
 
-/* See roster.h. */
 bool
 shard_roster_lease_ended(const ShardRoster *roster, int32 node, int64 now, const ShardMap *decided)
 {
@@ -88,7 +85,6 @@ shard_roster_send_grants(ShardRoster *roster, int64 now, const ShardProposer *pr
 	}
 }
 
-/* See roster.h. */
 bool
 shard_roster_change_ttl(ShardRoster *roster, int64 ttl_ms, ShardProposer *proposer,
 						const char **why)

@@ -2,9 +2,10 @@
  * core/member/roster_newcomer.c
  *		Joiners before they have a number, and after it until they are admitted (I17).
  *
- * A number is for good, every member calls who has one, and whoever may call can ask for as many as he likes. So who asks is
- * called back first, few are looked after at a time, and a number that nobody comes for is given up without an operator.
- * Nothing of it is durable: joiners repeat what they want, and a new coordinator begins to wait anew.
+ * A number is for good, every member calls each node that has one, and a node that may call can ask for as many as it likes.
+ * So a node that asks is called back first, few are looked after at a time, and a number with which no joiner comes is given
+ * up without an operator. Nothing of it is durable: joiners repeat what they want, and a new coordinator starts to wait from
+ * its own beginning.
  */
 #ifndef FRONTEND
 #include "postgres.h"
@@ -26,7 +27,6 @@ drop_join(ShardRoster *roster, int at)
 			sizeof(RosterJoin) * (roster->n_joins - at));
 }
 
-/* See roster_private.h. */
 void
 shard_roster_forget_join(ShardRoster *roster, ShardUuid token)
 {
@@ -37,7 +37,7 @@ shard_roster_forget_join(ShardRoster *roster, ShardUuid token)
 	}
 }
 
-/* Those that nobody repeats any more. */
+/* Drop the joins that are not repeated any more. */
 static void
 drop_silent_joins(ShardRoster *roster, int64 now)
 {
@@ -75,8 +75,9 @@ note_join(ShardRoster *roster, int64 now, const ShardControl *message, const cha
 		strcmp(join->dsn, dsn) != 0)
 	{
 		/*
-		 * Answers to what was asked of an earlier start, elsewhere, or by an earlier office, are not about this one.
-		 * It is asked no sooner for that: else whoever says another one each time has as many calls made.
+		 * Answers to what was asked of an earlier start, elsewhere, or by an earlier office, are not about
+		 * this one. It is asked no sooner for that: otherwise a caller that names another start each time
+		 * would have as many calls made.
 		 */
 		join->number = roster->join_number = Max(roster->join_number + 1, now);
 		join->incarnation = message->uuid2;
@@ -107,7 +108,6 @@ why_not_found(const ShardRoster *roster, const RosterJoin *join, const char *dsn
 	return shard_arena_copy(roster->arena, text, strlen(text) + 1);
 }
 
-/* See roster_private.h. */
 bool
 shard_roster_is_found(ShardRoster *roster, int64 now, const ShardControl *message, const char *dsn,
 					  const char **why, ShardActions *out)
@@ -146,7 +146,6 @@ shard_roster_is_found(ShardRoster *roster, int64 now, const ShardControl *messag
 	return false;
 }
 
-/* See roster_private.h. */
 void
 shard_roster_joiner_answered(ShardRoster *roster, const ShardControl *message)
 {
@@ -176,7 +175,6 @@ is_newcomer(const ShardMemberRecord *record)
 	return record->status == SHARD_MEMBER_JOINING && record->inc_no == 0;
 }
 
-/* See roster_private.h. */
 const char *
 shard_roster_why_full(const ShardRoster *roster, const ShardMap *decided)
 {
@@ -223,7 +221,6 @@ known_since(ShardRoster *roster, int64 now, int32 node)
 	return now;
 }
 
-/* See roster_private.h. */
 void
 shard_roster_expire(ShardRoster *roster, int64 now, ShardProposer *proposer, ShardActions *out)
 {
@@ -253,7 +250,6 @@ shard_roster_expire(ShardRoster *roster, int64 now, ShardProposer *proposer, Sha
 	}
 }
 
-/* See roster_private.h. */
 void
 shard_roster_forget_newcomers(ShardRoster *roster)
 {

@@ -1,6 +1,6 @@
 /*
  * core/member/roster_private.h
- *		What the files of core/roster share: what the coordinator has observed of the members.
+ *		What the files of the roster share: what the coordinator has observed of the members.
  */
 #pragma once
 
@@ -22,20 +22,20 @@
 /* The decided incarnation that was heard within this time is alive; longer than two heartbeats. */
 #define ROSTER_ALIVE (5 * SHARD_MEMBER_HEARTBEAT_INTERVAL / 2)
 
-/* So long a claim waits for a sign of it, unless it has been silent already for the time above. */
+/* A claim waits this long for a sign of the decided incarnation, unless that was silent for ROSTER_ALIVE already. */
 #define ROSTER_LISTEN (5 * SHARD_MEMBER_HEARTBEAT_INTERVAL / 4)
 
-/* What a joiner or claimant says of itself is no longer than that: all of it is in the map, which has to fit into a call. */
+/* The most bytes that a joiner or claimant says of itself: all of it is in the map, which has to fit into a call. */
 #define ROSTER_MAX_SETTINGS 8192
 
-/* Claims that are looked after at a time. Of more, those go that nobody at the address has confirmed. */
+/* Claims that are looked after at a time. Of more, those go that were not confirmed at the address. */
 #define ROSTER_MAX_CLAIMS SHARD_MAX_CLAIMS
 
 /* Joiners that are called back at a time, and for how long before they hear that it was in vain (I17). */
 #define ROSTER_MAX_JOINS 8
 #define ROSTER_JOIN_PATIENCE (20 * SHARD_SECOND)
 
-/* A claimant is told again why it is refused. */
+/* A claimant is told again after this time why it is refused. */
 #define ROSTER_TELL_INTERVAL (5 * SHARD_SECOND)
 
 /* A member that was admitted at some time, as observed. */
@@ -46,16 +46,16 @@ typedef struct RosterMember
 	int64 heard_at;	 /* or watched since, if it was not */
 	bool amnesiac;	 /* its voter says so */
 	int32 vouched;	 /* incarnation that said in this office that its voter is well */
-	int64 confirmed; /* what it has learned, and left nothing undone: of one that exits (M20), */
-	bool had_homes;	 /* that must wait for, or nobody has looked; then */
-	int64 without_n; /* what was decided when it had none any more */
+	int64 confirmed; /* n that it had learned, as it exits, when it had left nothing undone (M20) */
+	bool had_homes;	 /* it had homes that its exit waits for, or the host has not looked; then */
+	int64 without_n; /* n that was decided when it had none of them any more */
 	bool unsettled;
 	int64 unsettled_since; /* joins, and the members do not converge */
 	int n_reports;
-	int32 reports[SHARD_DOWNING_MAX_MEMBERS]; /* whom it cannot reach */
-	int32 wish_inc; /* the incarnation whose operator wished it to stay, or to leave (N6), */
-	int64 stays;	/* last under these numbers, 0: not: what was wished before counts no more */
-	int64 leaves;
+	int32 reports[SHARD_DOWNING_MAX_MEMBERS]; /* the members that it cannot reach */
+	int32 wish_inc; /* the incarnation whose operator wished it to stay, or to leave (N6) */
+	int64 stays;	/* number of the last wish to stay, 0: none; lower wishes do not count */
+	int64 leaves;	/* the same of the last wish to leave */
 	ShardDetector detector;
 } RosterMember;
 
@@ -67,7 +67,7 @@ typedef struct RosterClaim
 	ShardUuid uuid;
 	int32 kind;
 	int64 since;
-	int64 seen; /* lately */
+	int64 seen; /* when it was repeated last */
 	ShardCallback callback;
 	int64 next_ask;
 	char *settings; /* the member value that it would have; owned, NULL: none */
@@ -80,7 +80,7 @@ typedef struct RosterClaim
 	int64 next_tell;
 } RosterClaim;
 
-/* Who sits at a node's registered address, as was found last. */
+/* The incarnation that was found last at a node's registered address. */
 typedef struct RosterFound
 {
 	int32 node;
@@ -93,13 +93,13 @@ typedef struct RosterJoin
 {
 	ShardUuid token;
 	ShardUuid incarnation;
-	char *dsn;	  /* where it was asked; owned */
+	char *dsn;	  /* the address at which it is called back; owned */
 	int64 number; /* of the question, by which the answer finds it */
 	int64 since;
-	int64 seen; /* lately */
+	int64 seen; /* when it asked last */
 	int64 next_ask;
 	ShardCallback callback;
-	char error[256]; /* why it was not reached; "": it was, or nobody knows */
+	char error[256]; /* why it was not reached; "": it was, or that is not known */
 } RosterJoin;
 
 /* A member that was never admitted, and since when this office knows of it. */
@@ -113,16 +113,16 @@ typedef struct RosterNewcomer
 typedef struct RosterStates
 {
 	bool going;
-	bool done; /* all had homes then: */
+	bool done; /* all had homes, at done_at */
 	int64 done_at;
-	int64 wanted_at; /* a joiner asked last */
+	int64 wanted_at; /* when a joiner asked last */
 	int64 number;	 /* of the question under way, or the last one */
 	int64 next_ask;
-	int64 began;		 /* the pass over all of them */
+	int64 began;		 /* when the pass over all shards began */
 	ShardShardKey after; /* the states up to this shard have homes, */
 	ShardShardKey last;	 /* once this one has */
-	char why[160];		 /* it was put off; "": it was not */
-	bool refused;		 /* that does not pass by itself */
+	char why[160];		 /* why the pass was put off; "": it was not */
+	bool refused;		 /* what is in the way stays until an operator acts */
 } RosterStates;
 
 struct ShardRoster
@@ -130,7 +130,7 @@ struct ShardRoster
 	int32 self;
 	ShardRosterSettings settings;
 	const ShardLiveSettings *live;
-	ShardArena *arena; /* of one call; its callers never keep what is in it */
+	ShardArena *arena; /* of one call: nothing in it outlives the call */
 
 	int n_members;
 	RosterMember *members;
@@ -140,7 +140,7 @@ struct ShardRoster
 	RosterFound found[ROSTER_MAX_CLAIMS];
 	int n_joins;
 	RosterJoin joins[ROSTER_MAX_JOINS];
-	int64 join_number; /* the newest; rises over all offices of this process */
+	int64 join_number; /* the newest number of a question; rises over all offices of this process */
 	int n_newcomers;
 	RosterNewcomer *newcomers;
 
@@ -149,17 +149,20 @@ struct ShardRoster
 	int64 ttl_since;
 
 	ShardDowningTimer downing;
-	bool told_side; /* that this side is the one that should go down */
+	bool told_side; /* the log says that this side is the one that should go down */
 	int64 next_leave_log;
 
-	/* Who has learned caught_up_n has caught up: what was decided until an interval ago, or earlier. */
+	/*
+	 * A member that has learned caught_up_n has caught up: what was decided until an interval ago,
+	 * or earlier.
+	 */
 	int64 caught_up_n;
 	int64 next_caught_up_n;
 	int64 next_mark;
 
 	RosterStates states;
 
-	bool journal_heard; /* in this office, and it may become the voter (R14) */
+	bool journal_heard; /* the journal was heard in this office, and may become the voter (R14) */
 };
 
 /* roster.c */
@@ -192,29 +195,39 @@ extern void shard_roster_forget_found(ShardRoster *roster, int64 now, int32 node
 extern bool shard_roster_displaces(const ShardRoster *roster, int32 node);
 
 /*
- * roster_newcomer.c: is the joiner at its address, as its host has found? If it is not known yet it is asked; *why: it gets
- * no number, else NULL.
+ * roster_newcomer.c: is the joiner at its address, as this node's host has found? If that is not known yet the host is asked.
+ * *why: why the joiner gets no number, else NULL.
  */
 extern bool shard_roster_is_found(ShardRoster *roster, int64 now, const ShardControl *message,
 								  const char *dsn, const char **why, ShardActions *out);
+
+/* The answer at a joiner's address, by the number of the question. */
 extern void shard_roster_joiner_answered(ShardRoster *roster, const ShardControl *message);
+
+/* Forget a joiner without a number, by its token. */
 extern void shard_roster_forget_join(ShardRoster *roster, ShardUuid token);
 
 /* Why no more nodes get numbers now; NULL: they do. */
 extern const char *shard_roster_why_full(const ShardRoster *roster, const ShardMap *decided);
 
-/* Give up numbers that nobody comes for; the office begins anew. */
+/* Give up numbers with which no joiner comes; at the beginning of an office all waits start again. */
 extern void
 shard_roster_expire(ShardRoster *roster, int64 now, ShardProposer *proposer, ShardActions *out);
 extern void shard_roster_forget_newcomers(ShardRoster *roster);
 
-/* roster_states.c: may anybody join, as far as states without homes go? If not they get homes. Due work; why it takes time. */
+/*
+ * roster_states.c: have all states homes, so that a node may join? If not, the pass that gives them homes begins. tick: due
+ * work. why: what the pass waits for, for people to read.
+ */
 extern bool shard_roster_states_have_homes(ShardRoster *roster, int64 now, const ShardMap *decided);
 extern void shard_roster_states_tick(ShardRoster *roster, int64 now, const ShardProposer *proposer,
 									 ShardActions *out);
 extern const char *shard_roster_states_why(const ShardRoster *roster);
 
-/* Does that not pass by itself? Whoever joins is refused then, and the next one has all looked at anew. */
+/*
+ * Does what is in the way stay until an operator acts? A joiner is refused then, and with the next joiner the pass
+ * starts over.
+ */
 extern bool shard_roster_states_refuse(ShardRoster *roster);
 
 /* roster_lease.c: grants, and the time that they are given */

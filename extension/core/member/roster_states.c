@@ -1,17 +1,18 @@
 /*
  * core/member/roster_states.c
- *		A node that is alone takes the homes of all shards that it has states of, before it lets anybody in (C21).
+ *		A node that is alone takes the homes of all shards that it has states of, before it lets a joiner in (C21).
  *
- * States that a dump or SQL brought are of shards that no message was sent to yet, so they have no home. Once there are
- * two nodes such a shard may get it at the other one, where its entities would begin anew. Only the host knows which
- * shards have states: it is asked for some at a time, in their order, and the next ones are asked for when the homes of
- * these are decided. Nothing of it is durable but the homes: who takes office begins anew.
+ * States that a dump or SQL brought are of shards that no message was sent to yet, so they have no home. Once there are two
+ * nodes such a shard may get it at the other one, where its entities would begin without their states. Only the host knows
+ * which shards have states: it is asked for some at a time, in their order, and the next ones are asked for when the homes of
+ * these are decided. Nothing of it is durable but the homes: a new coordinator begins the pass again.
  *
- * What is in the way, mostly a table that somebody has locked, puts the pass off where it is, and it goes on from there: who
- * locks his table now and then would else have it begin anew for ever. No shard is missed of which there were states before the
- * pass began: those before the place were looked at in this pass and have homes; those behind it are still to be looked at;
- * and a type that is made anew gets a number above all others, so it lies behind. What was brought behind the back of the pass is
- * found by the next one: so a pass that is in the way of something and older than PASS_AGE begins anew.
+ * What is in the way, mostly a locked table, puts the pass off where it is, and it goes on from there: otherwise a user who
+ * locks a table now and then would have the pass start over each time and never end. No shard is missed of which there were
+ * states before the pass began: those before the place were looked at in this pass and have homes; those behind it are still to
+ * be looked at; and a type that is dropped and made again gets a number above all others, so it lies behind. What was brought
+ * behind the back of the pass is found by the next one: so a pass that is held up by something and older than PASS_AGE starts
+ * over.
  */
 #ifndef FRONTEND
 #include "postgres.h"
@@ -26,7 +27,7 @@
 /* How long it counts that all had homes: longer than a joiner takes to ask again. */
 #define STATES_FRESH (3 * SHARD_RESEND_INTERVAL)
 
-/* An answer that does not come is asked for again: the host may have begun anew. */
+/* An answer that does not come is asked for again: the host may have restarted. */
 #define STATES_PATIENCE (60 * SHARD_SECOND)
 
 /*
@@ -67,7 +68,6 @@ put_off(RosterStates *states, int64 now, const char *why)
 	shard_text_copy(states->why, why, sizeof(states->why));
 }
 
-/* See roster_private.h. */
 bool
 shard_roster_states_have_homes(ShardRoster *roster, int64 now, const ShardMap *decided)
 {
@@ -85,7 +85,6 @@ shard_roster_states_have_homes(ShardRoster *roster, int64 now, const ShardMap *d
 	return false;
 }
 
-/* See roster_private.h. */
 void
 shard_roster_states_tick(ShardRoster *roster, int64 now, const ShardProposer *proposer,
 						 ShardActions *out)
@@ -94,7 +93,7 @@ shard_roster_states_tick(ShardRoster *roster, int64 now, const ShardProposer *pr
 	ShardMapKey last = {SHARD_MAP_HOME, states->last.type_id, states->last.shard};
 	ShardAction *action;
 
-	/* Nobody wants to join any more. While the host reads it hears nobody. */
+	/* No node wants to join any more. While the host reads it hears no joiner. */
 #ifdef SHARD_MUTANT_LATE_STATES_FORGOTTEN
 	if (now - states->wanted_at > ROSTER_CLAIM_PATIENCE)
 		states->going = false;
@@ -171,7 +170,6 @@ take_homes(ShardRoster *roster, const ShardShardRef *shards, int n_shards, Shard
 	return NULL;
 }
 
-/* See roster.h. */
 void
 shard_roster_states(ShardRoster *roster, int64 now, const ShardStatesAnswer *answer,
 					ShardProposer *proposer)
@@ -196,7 +194,10 @@ shard_roster_states(ShardRoster *roster, int64 now, const ShardStatesAnswer *ans
 	}
 	states->refused = false;
 #ifndef SHARD_MUTANT_LATE_STATES_FORGOTTEN
-	/* Who reads for long has heard nobody meanwhile: whoever wanted it is to be heard before it is forgotten. */
+	/*
+	 * A host that reads for long has heard no joiner meanwhile: a joiner that waited is to be heard before
+	 * its wish is forgotten.
+	 */
 	states->wanted_at = now;
 #endif
 	states->next_ask = now;
@@ -210,7 +211,6 @@ shard_roster_states(ShardRoster *roster, int64 now, const ShardStatesAnswer *ans
 	}
 }
 
-/* See roster_private.h. */
 const char *
 shard_roster_states_why(const ShardRoster *roster)
 {
@@ -218,7 +218,6 @@ shard_roster_states_why(const ShardRoster *roster)
 										 : "the coordinator takes the homes of its states";
 }
 
-/* See roster_private.h. */
 bool
 shard_roster_states_refuse(ShardRoster *roster)
 {

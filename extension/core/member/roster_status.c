@@ -1,9 +1,9 @@
 /*
  * core/member/roster_status.c
- *		What becomes of members in time: their status, downing, and who votes.
+ *		What becomes of members in time: their status, downing, and which of them vote.
  *
- * All is judged anew in each tick from the decided state and from what was heard; a proposal that is
- * under way, or that failed because its key had changed, is simply met again.
+ * All is judged again in each tick from the decided state and from what was heard; a proposal that
+ * is under way, or that failed because its key had changed, is simply met again.
  */
 #ifndef FRONTEND
 #include "postgres.h"
@@ -68,9 +68,7 @@ is_voter(const ShardMap *decided, int32 node)
 	return entry && shard_record_get_voters(entry, &voters) && shard_record_votes(&voters, node);
 }
 
-/*
- * With a journal as the voter (R14): is there nobody but this node who could take office?
- */
+/* With a journal as the voter (R14): is this node the only one that could take office? */
 static bool
 is_last_candidate(const ShardRoster *roster, int64 now, int32 node, const ShardProposer *proposer)
 {
@@ -164,7 +162,10 @@ take_step(ShardRoster *roster, int64 now, const ShardMapEntry *entry, ShardMembe
 				   !is_last_candidate(roster, now, node, proposer) &&
 				   shard_membership_step(record, SHARD_MEMBERSHIP_EMPTIED);
 		case SHARD_MEMBER_EXITING:
-			/* The coordinator hands over its office first, or its removal might be known to nobody. */
+			/*
+			 * The coordinator hands over its office first, otherwise no member might know of its
+			 * removal.
+			 */
 			return node != roster->self && n_homes == 0 &&
 				   has_confirmed(roster, now, entry, proposer) &&
 				   shard_membership_step(record, SHARD_MEMBERSHIP_CONFIRMED);
@@ -173,7 +174,10 @@ take_step(ShardRoster *roster, int64 now, const ShardMapEntry *entry, ShardMembe
 	}
 }
 
-/* Homes that keep a member that goes; when the last one of them is gone is noted. */
+/*
+ * The number of homes that a member which goes still has to give away; notes when there are none
+ * any more.
+ */
 static int
 look_at_homes(const ShardRoster *roster, const ShardMap *decided, int32 node,
 			  int (*homes_of)(const void *context, int32 node), const void *context)
@@ -234,7 +238,8 @@ bit_of(const ShardDowningView *view, int32 node)
 }
 
 /*
- * Who says that it cannot reach whom. What an unreachable member said last is out of date.
+ * Which members say that they cannot reach which others. What an unreachable member said last is
+ * out of date.
  */
 static void
 add_reports(const ShardRoster *roster, ShardDowningView *view)
@@ -344,9 +349,9 @@ may_down(const ShardRoster *roster, int64 now, const ShardDowningView *view, uin
 }
 
 /*
- * Down whom the strategy gives up, once the membership is at rest. A coordinator never downs its own
- * side, nor its majority: that side is the only one that can decide, and stopping it would stop the
- * cluster.
+ * Down the members that the strategy gives up, once the membership is at rest. A coordinator never
+ * downs its own side, nor its majority: that side is the only one that can decide, and stopping it
+ * would stop the cluster.
  */
 void
 shard_roster_down(ShardRoster *roster, int64 now, ShardProposer *proposer, ShardActions *out)

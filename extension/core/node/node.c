@@ -36,7 +36,7 @@ copy_text(const char *text)
 	return text ? pstrdup(text) : NULL;
 }
 
-/* See node.h. The configuration is copied. */
+/* The configuration is copied. */
 ShardNode *
 shard_node_create(const ShardNodeConfig *config)
 {
@@ -204,7 +204,6 @@ remember_claim(ShardNode *node)
 	node->claimed[node->n_claimed++] = node->inc_uuid;
 }
 
-/* See node.h. */
 void
 shard_node_start(ShardNode *node, int64 now, ShardStartKind kind, ShardUuid cluster,
 				 ShardUuid incarnation, ShardActions *out)
@@ -288,7 +287,10 @@ header_is_good(ShardNode *node, int64 now, const ShardControl *message)
 
 	if (message->protocol_version != SHARD_PROTOCOL_VERSION && !joining)
 		return false;
-	/* who joins is no member: none says it, neither by calling nor when it is called (T8) */
+	/*
+	 * a joiner is no member: members do not say JOIN, neither by calling nor when they are called
+	 * (T8)
+	 */
 	if (message->kind == SHARD_CONTROL_JOIN)
 #ifdef SHARD_MUTANT_JOINS_OF_MEMBERS
 		return true;
@@ -305,11 +307,14 @@ header_is_good(ShardNode *node, int64 now, const ShardControl *message)
 	if (message->era < node->era)
 	{
 		shard_node_journal_late(node, message);
-		/* who was given up by voters that were forced knows nothing of their era, and has to be told */
+		/*
+		 * a member that was given up by voters that were forced knows nothing of their era, and has
+		 * to be told
+		 */
 		if (shard_node_get_member(node, message->from, &member) &&
 			!shard_membership_is_member(member.status))
 			shard_node_member_heard(node, now, message->from);
-		/* who called hears the era, as an answer over its own connection (T7) */
+		/* the caller hears the era, as an answer over its own connection (T7) */
 		shard_action_send(node->out, message->from, SHARD_CONTROL_FENCED);
 		return false;
 	}
@@ -322,7 +327,10 @@ header_is_good(ShardNode *node, int64 now, const ShardControl *message)
 	{
 		ShardControl *reply;
 
-		/* Whose node is over hears that, and not that another start of it lives. */
+		/*
+		 * A node that was removed for good hears so, instead of hearing that another start of it
+		 * lives.
+		 */
 		if (shard_membership_is_gone(member.status))
 		{
 			shard_node_member_called(node, message);
@@ -402,7 +410,6 @@ receive(ShardNode *node, int64 now, int32 via, const char *bytes, size_t length)
 	shard_node_office_receive(node, now, &message);
 }
 
-/* See node.h. */
 void
 shard_node_receive(ShardNode *node, int64 now, int32 via, const char *bytes, size_t length,
 				   ShardActions *out)
@@ -413,7 +420,6 @@ shard_node_receive(ShardNode *node, int64 now, int32 via, const char *bytes, siz
 	end(node, now);
 }
 
-/* See node.h. */
 void
 shard_node_tick(ShardNode *node, int64 now, ShardActions *out)
 {
@@ -436,7 +442,6 @@ shard_node_tick(ShardNode *node, int64 now, ShardActions *out)
 	end(node, now);
 }
 
-/* See node.h. */
 void
 shard_node_persisted(ShardNode *node, int64 now, int64 ticket, ShardActions *out)
 {
@@ -448,7 +453,6 @@ shard_node_persisted(ShardNode *node, int64 now, int64 ticket, ShardActions *out
 	end(node, now);
 }
 
-/* See node.h. */
 void
 shard_node_event(ShardNode *node, int64 now, const ShardNodeEvent *event, ShardActions *out)
 {
@@ -463,7 +467,7 @@ shard_node_event(ShardNode *node, int64 now, const ShardNodeEvent *event, ShardA
 	end(node, now);
 }
 
-/* See node.h. An incarnation that is downed or fenced takes no part: its operator is told so. */
+/* An incarnation that is downed or fenced takes no part: its operator is told so. */
 void
 shard_node_command(ShardNode *node, int64 now, const ShardCommand *command, ShardActions *out)
 {
@@ -513,7 +517,10 @@ shard_node_get_member(const ShardNode *node, int32 id, ShardMemberRecord *record
 	return entry && shard_record_get_member(entry, record, node->arena);
 }
 
-/* Is the cluster this node alone, so that there is nobody to whom it could have promised anything? */
+/*
+ * Is the cluster this node alone, so that there is no other node to which it could have promised
+ * anything?
+ */
 bool
 shard_node_is_alone(const ShardNode *node)
 {
@@ -567,7 +574,7 @@ shard_node_cluster(const ShardNode *node)
 	return node->cluster;
 }
 
-/* See node.h. Whoever has lost the office, or is not heard any more, may not be shown in it (C15). */
+/* A node that has lost the office, or is not heard any more, may not be shown in it (C15). */
 int32
 shard_node_coordinator(const ShardNode *node, int64 now)
 {
@@ -587,7 +594,6 @@ shard_node_joining(const ShardNode *node)
 	return node->join.address != NULL;
 }
 
-/* See node.h. */
 ShardUuid
 shard_node_join_token(const ShardNode *node)
 {

@@ -38,7 +38,7 @@ typedef struct ShardNodeConfig
 		secret; /* drawn at random: for seals of a database that begins to be a node now; else its own counts */
 	ShardUuid (*seal)(
 		ShardUuid secret, const void *bytes,
-		size_t length); /* a code that nobody can make without the secret (R23); NULL: in tests */
+		size_t length); /* a code that cannot be made without the secret (R23); NULL: in tests */
 	ShardRosterSettings roster;
 	ShardHomesSettings homes;
 	ShardLiveSettings live;
@@ -60,11 +60,10 @@ typedef enum ShardNodeEventKind
 								   * type_id and shard count; nodes: for allocate, as many, 0: none;
 								   * text: why there is no answer, else NULL; node: SQLSTATE of
 								   * that, 0: it is none of the functions */
-	SHARD_EVENT_WHO_ANSWERED,	  /* node, uuid: who sits at the registered address; of this node
-								   * itself number: ShardAddressGround, how it was reached. Node 0: of
-								   * a joiner, token: of the question, flag: it joins as was asked;
-								   * text: why nobody was reached, NULL: somebody was */
-	SHARD_EVENT_TYPE,			  /* type: it is to run here; flag: as proxy only; number: the id
+	SHARD_EVENT_WHO_ANSWERED, /* node, uuid: the incarnation at the registered address; of this node itself number:
+								   * ShardAddressGround, how it was reached. Node 0: of a joiner, token: of the question, flag:
+								   * it joins as was asked; text: why no database was reached, NULL: one was */
+	SHARD_EVENT_TYPE, /* type: it is to run here; flag: as proxy only; number: the id
 								   * wished for, 0: any. Again: when it has changed */
 	SHARD_EVENT_STOPPING =
 		25,				 /* number: until when; the server is going down: give up the office, say
@@ -76,11 +75,10 @@ typedef enum ShardNodeEventKind
 							* cluster also at start, for what only the map still has, or has under
 							* another number */
 	SHARD_EVENT_TYPES_TOLD =
-		30, /* number: when so much was learned, the node had no types, nor could anything
-							 * that was under way give it any, but those that were told (C9) */
-	SHARD_EVENT_STATES /* token: of SHARD_ACTION_STATES, shards: the next ones, flag: there are no more; text:
-							 * why nobody can tell, else NULL, and flag with it: nor before an operator has done
-							 * something about it */
+		30, /* number: n of the learned map at which the node had no other types than those that were told, nor anything under
+			 * way that could give it others (C9) */
+	SHARD_EVENT_STATES /* token: of SHARD_ACTION_STATES, shards: the next ones, flag: there are no more; text: why the host
+					    * cannot tell now, else NULL, and flag with it: nor before an operator has done something about it */
 } ShardNodeEventKind;
 
 typedef struct ShardNodeEvent
@@ -118,8 +116,8 @@ extern void shard_node_start(ShardNode *node, int64 now, ShardStartKind kind, Sh
 
 /*
  * A message that came; bytes from anywhere. link: what SEND's node 0 answers to. via: the node at whose registered address
- * this one has called, if the message came back over that connection; SHARD_VIA_SEED: the same of an address of which nobody
- * knows whose it is; 0: somebody has called here.
+ * this one has called, if the message came back over that connection; SHARD_VIA_SEED: the same of an address whose node is
+ * not known yet; 0: another node has called here.
  */
 #define SHARD_VIA_SEED (-1)
 extern void shard_node_receive(ShardNode *node, int64 now, int32 via, const char *bytes,
@@ -152,7 +150,7 @@ extern int32 shard_node_coordinator(const ShardNode *node, int64 now); /* 0: non
 extern bool shard_node_reachable(const ShardNode *node, int32 id, int64 now);
 
 extern bool shard_node_joining(const ShardNode *node);
-extern const char *shard_node_join_why(const ShardNode *node); /* not yet; "": nobody said so */
+extern const char *shard_node_join_why(const ShardNode *node); /* not yet; "": it is not said */
 extern ShardUuid shard_node_join_token(const ShardNode *node); /* 0: no join is under way */
 extern bool
 shard_node_drops_type(const ShardNode *node, int32 type_id); /* it is to leave the map */
@@ -176,34 +174,37 @@ extern ShardTypeRefusal shard_node_type_lacks(const ShardNode *node, const char 
 /* What was found at this node's registered address lately. */
 typedef enum ShardNodePlace
 {
-	SHARD_NODE_PLACE_UNKNOWN = 0, /* it has none, or nobody has looked yet */
+	SHARD_NODE_PLACE_UNKNOWN = 0, /* it has no address, or the host has not looked yet */
 	SHARD_NODE_PLACE_FOUND,		  /* itself, */
-	SHARD_NODE_PLACE_RELAYED,	  /* through somebody in between */
+	SHARD_NODE_PLACE_RELAYED,	  /* itself, through a relay */
 	SHARD_NODE_PLACE_OTHER,		  /* another database */
 	SHARD_NODE_PLACE_NOBODY
 } ShardNodePlace;
 
 extern ShardNodePlace shard_node_place(const ShardNode *node, int64 now);
 
-/* Why this start was not admitted, as the coordinator said last; "": it is, or nobody has said. */
+/*
+ * Why this start was not admitted, as the coordinator said last; "": it is, or the coordinator has
+ * not said.
+ */
 extern const char *shard_node_refusal(const ShardNode *node);
 
 typedef enum ShardNodeClaim
 {
 	SHARD_NODE_UNCLAIMED,
-	SHARD_NODE_CLAIMED,			 /* by who sits at its registered address, */
+	SHARD_NODE_CLAIMED,			 /* by the incarnation at its registered address, */
 	SHARD_NODE_CLAIMED_ELSEWHERE /* or by others alone */
 } ShardNodeClaim;
 
 /*
- * Does somebody claim the place of that node who is refused until an operator says shard_admit(), as the
- * coordinator has said last (I14)?
+ * Is the place of that node claimed by an incarnation that is refused until an operator says
+ * shard_admit(), as the coordinator has said last (I14)?
  */
 extern ShardNodeClaim shard_node_is_claimed(const ShardNode *node, int32 id, int64 now);
 
 /*
- * The coordinator of the day has acknowledged what runs here: all types that were told (SHARD_EVENT_TYPE),
- * but for those that the cluster refuses. Before, it gives none of their shards to this node.
+ * Has the present coordinator acknowledged what runs here: all types that were told (SHARD_EVENT_TYPE),
+ * except those that the cluster refuses? Before, it gives none of their shards to this node.
  */
 extern bool shard_node_registered(const ShardNode *node);
 extern bool shard_node_fenced(const ShardNode *node);

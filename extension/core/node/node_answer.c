@@ -2,13 +2,14 @@
  * core/node/node_answer.c
  *		What operators' commands are answered, and when (G6, C12).
  *
- * A command that changes the map is answered when a majority has accepted what it proposed: a coordinator that loses its
- * office before may have its batch decided by the next one, or lost for ever, and then the operator hears that nobody knows.
- * A batch has all that was proposed before it is sent, so what was proposed up to now is decided when the map has
- * come to the number of the newest batch, that which is gathered included.
+ * A command that changes the map is answered when a majority has accepted what it proposed: if a coordinator loses its
+ * office before that, the next one may decide the batch, or the batch is lost, and the operator hears that the outcome is
+ * not known. A batch has all that was proposed before it is sent, so what was proposed up to now is decided when the map has
+ * come to the number of the newest batch, the one that is still gathered included.
  *
- * One that changes nothing is done if the map says so already, as this node has it; but a later coordinator may have decided
- * otherwise. So it is answered when a majority has acknowledged a heartbeat that began after it: then nobody had.
+ * A command that changes nothing is done if the map says so already, as this node has it; but a later coordinator may have
+ * decided otherwise. So it is answered when a majority has acknowledged a heartbeat that began after it: then no later
+ * coordinator had.
  */
 #ifndef FRONTEND
 #include "postgres.h"
@@ -34,7 +35,6 @@ send_answer(ShardNode *node, int32 to, const NodeAnswered *given)
 		given->why ? shard_arena_copy(node->out->arena, given->why, strlen(given->why) + 1) : NULL;
 }
 
-/* See node_private.h. */
 NodeAsked *
 shard_node_answer_asked(const ShardNode *node, int32 id)
 {
@@ -59,7 +59,6 @@ keep_answer(NodeAsked *asked, const NodeAnswered *given)
 	place->why = given->why ? pstrdup(given->why) : NULL;
 }
 
-/* See node_private.h. */
 void
 shard_node_answer(ShardNode *node, ShardAsker asker, bool good, int status, int64 number,
 				  const char *why)
@@ -81,7 +80,6 @@ shard_node_answer(ShardNode *node, ShardAsker asker, bool good, int status, int6
 	send_answer(node, asker.node, &given);
 }
 
-/* See node_private.h. */
 void
 shard_node_answer_plan(ShardNode *node, ShardAsker asker, bool more, const ShardMapEntry *homes,
 					   int n_homes)
@@ -115,7 +113,6 @@ shard_node_answer_plan(ShardNode *node, ShardAsker asker, bool more, const Shard
 	}
 }
 
-/* See node_private.h. */
 bool
 shard_node_answer_again(ShardNode *node, const ShardControl *message)
 {
@@ -135,7 +132,6 @@ shard_node_answer_again(ShardNode *node, const ShardControl *message)
 	return found;
 }
 
-/* See node_private.h. */
 void
 shard_node_answer_not_me(ShardNode *node, const ShardControl *message, bool may_be_done)
 {
@@ -152,14 +148,12 @@ shard_node_answer_not_me(ShardNode *node, const ShardControl *message, bool may_
 
 /* ---- ends that wait for their decision -------------------------------------------------------- */
 
-/* See node_private.h. */
 bool
 shard_node_answer_has_room(const ShardNode *node)
 {
 	return node->n_ends < MAX_ENDS;
 }
 
-/* See node_private.h. */
 void
 shard_node_answer_when_decided(ShardNode *node, int64 now, ShardAsker asker, int64 number,
 							   int32 admitted)
@@ -194,7 +188,10 @@ is_admitted(const ShardNode *node, const NodeEnd *end)
 		   member.inc_no > 0 && shard_record_uuid_equal(member.inc_uuid, end->uuid);
 }
 
-/* The word of an operator who has admitted somebody is known to this office alone, until that is decided. */
+/*
+ * An operator's word that admits an incarnation is known to this office alone, until the admission is
+ * decided.
+ */
 static bool
 look_at_admission(ShardNode *node, int64 now, const NodeEnd *end)
 {
@@ -231,7 +228,6 @@ look_at_end(ShardNode *node, int64 now, const NodeEnd *end)
 	return true;
 }
 
-/* See node_private.h. */
 void
 shard_node_answer_tick(ShardNode *node, int64 now)
 {
@@ -254,7 +250,6 @@ shard_node_answer_tick(ShardNode *node, int64 now)
 	node->n_ends = n;
 }
 
-/* See node_private.h. */
 void
 shard_node_answer_lose_office(ShardNode *node)
 {
@@ -265,7 +260,6 @@ shard_node_answer_lose_office(ShardNode *node)
 	node->n_ends = 0;
 }
 
-/* See node_private.h. */
 void
 shard_node_answer_destroy(ShardNode *node)
 {

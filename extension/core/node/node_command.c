@@ -2,15 +2,15 @@
  * core/node/node_command.c
  *		Operators' commands, from any node: carried out by the coordinator, which may be another one.
  *
- * A command is carried out at most once (C12). It is sent to the coordinator of one ballot, again until
- * that one answers, under a number that rises; the coordinator carries out a number that is greater
- * than all before of that incarnation, and nothing else. What it has answered it says once more to who asks
- * again, also when it has lost its office: the answer was lost. When the coordinator changes while a command is
- * with it, nobody knows whether it was carried out, and the operator is told so. A command that was not
- * sent yet waits for a coordinator.
+ * A command is carried out at most once (C12). It is sent to the coordinator of one ballot, again until that
+ * one answers, under a number that rises; the coordinator carries out a number that is greater than all before
+ * of that incarnation, and nothing else. When a command that was answered comes again, the coordinator repeats
+ * the answer, also when it has lost its office: the answer was lost. When the coordinator changes while a
+ * command is with it, whether it was carried out is not known, and the operator is told so. A command that was
+ * not sent yet waits for a coordinator.
  *
- * All of this is volatile: if a process dies, its operators have lost their connections anyway, or hear
- * from the other side that the outcome is unknown.
+ * All of this is volatile: if a process dies, its operators have lost their connections anyway, or hear from
+ * the other side that the outcome is unknown.
  */
 #ifndef FRONTEND
 #include "postgres.h"
@@ -65,7 +65,10 @@ stay(ShardNode *node, int64 now, const ShardCommand *command, const char **why)
 	return good;
 }
 
-/* A member is at another address, by its operator or as somebody has reached it; number: 1 if that is news. */
+/*
+ * A member is at another address, by its operator's word or as a caller has reached it; number: 1 if that is
+ * news.
+ */
 static bool
 set_address(ShardNode *node, int64 now, const ShardCommand *command, int64 *number,
 			const char **why)
@@ -138,8 +141,8 @@ carry_out(ShardNode *node, int64 now, const ShardCommand *command, int64 *number
 #define PLAN_PAUSE_PER_HOME 2 /* microseconds; looking at a home takes about 0.2 */
 
 /*
- * What would move, as this coordinator sees it now; that is answered as often as it is asked, and not kept. Too early after another
- * plan it is passed over, and comes again.
+ * PLAN: which shards would move, as this coordinator sees it now. The answer is made for each question, and not kept. A
+ * question that comes too early after another plan is passed over, and comes again.
  */
 static void
 plan_moves(ShardNode *node, int64 now, const ShardCommand *command)
@@ -201,7 +204,10 @@ is_new(ShardNode *node, const ShardControl *message)
 	return true;
 }
 
-/* Has a command of that number been taken here, or of a later one; or did an earlier process hold that office, and may have? */
+/*
+ * May the command have been taken: did one with its number, or a later one, come here; or did an earlier process hold that
+ * office?
+ */
 static bool
 may_be_taken(const ShardNode *node, const ShardControl *message)
 {
@@ -218,8 +224,8 @@ may_be_taken(const ShardNode *node, const ShardControl *message)
 }
 
 /*
- * A command for an office that is not held. Only what certainly was not carried out may go to the next coordinator; of
- * the rest is said what was answered, or that nobody knows.
+ * A command for an office that is not held. Only what certainly was not carried out may go to the next coordinator;
+ * for the rest the answer is what was answered before, or that the outcome is not known.
  */
 static void
 answer_after_office(ShardNode *node, const ShardControl *message)
@@ -446,7 +452,9 @@ stays(ShardNode *node, int64 now, const ShardCommand *word)
 {
 	ShardCommand command = *word;
 
-	/* of one that is decided nobody knows yet whether it can be taken back */
+	/*
+	 * once the leaving is decided, whether it can still be taken back is for the coordinator to say
+	 */
 	if (node->leave_wished && node->status < SHARD_MEMBER_LEAVING)
 		shard_node_region_end_leave(node, false, SHARD_NODE_LEAVE_CANCELLED);
 	command.number = node->last_command = Max(node->last_command + 1, now);
@@ -459,8 +467,9 @@ stays(ShardNode *node, int64 now, const ShardCommand *word)
 }
 
 /*
- * A node is at another address. That is no command for others to carry out, since whoever can speak in a member's name could
- * send it (I15). Of itself a node that could not find itself knows then that it is there, and may take the office.
+ * A node is at another address. That is no command for others to carry out, since a caller that speaks in a member's name
+ * could send it (I15). If the word is about this node, and it could not find itself, it knows then that it is there, and may
+ * take the office.
  */
 static void
 address(ShardNode *node, int64 now, const ShardCommand *command)
@@ -543,13 +552,16 @@ answered(ShardNode *node, int64 now, const ShardControl *message)
 	{
 		NodeCommand *command = &node->commands[i];
 
-		/* whoever was asked answers, and nobody else */
+		/* only the coordinator that was asked answers */
 		if (command->number != message->token || command->ballot == 0 ||
 			(uint16) command->ballot != message->from)
 			continue;
 		if (message->outcome == NODE_ANSWER_NOT_ME)
 		{
-			/* Sure not to have been carried out: it may go to another one, with all that wait. */
+			/*
+			 * The command was certainly not carried out: it may go to another coordinator, with all
+			 * that wait.
+			 */
 			command->ballot = 0;
 			command->next_send = Min(command->next_send, now + SHARD_RESEND_INTERVAL);
 		}
@@ -568,7 +580,7 @@ answered(ShardNode *node, int64 now, const ShardControl *message)
 
 /*
  * The coordinator takes what comes with that code: what was sent without it has come to nothing, and goes again; not for
- * each of however many codes that somebody says in its name.
+ * each code that a caller says in the coordinator's name, but once in a while.
  */
 static void
 take_code(ShardNode *node, int64 now, const ShardControl *message)

@@ -2,7 +2,7 @@
  * core/node/node_identity.c
  *		The durable identity of a node: which cluster, which member, which incarnation, what it joins; and its voter's.
  *
- * One row. Whoever changes a part of it writes all of it, in the transaction of the step.
+ * One row. A function that changes a part of it writes all of it, in the transaction of the step.
  */
 #ifndef FRONTEND
 #include "postgres.h"
@@ -42,7 +42,7 @@ shard_node_write_identity(ShardNode *node)
 	shard_action_write(node->out, SHARD_STORE_NODE, &entry);
 }
 
-/* Take the durable identity. False: the bytes are none. */
+/* Take the durable identity. False: the bytes are damaged. */
 bool
 shard_node_load_identity(ShardNode *node, const ShardMapEntry *entry)
 {
@@ -95,7 +95,6 @@ seal(const void *arg, int64 promised, ShardMapPoint point)
 							 : (ShardUuid){0, 0};
 }
 
-/* See node_private.h; so for the next one. */
 ShardVoter *
 shard_node_create_voter(const ShardNode *node)
 {

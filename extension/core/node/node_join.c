@@ -2,9 +2,9 @@
  * core/node/node_join.c
  *		How a node that is its own cluster becomes a member of another one (R16).
  *
- * What it wants is durable before anybody hears of it: if the process dies it goes on asking, under the
- * same token, for which the other cluster gives one node id. With the welcome this node's own map goes,
- * in one transaction.
+ * What it wants is durable before any other node hears of it: if the process dies the node goes on
+ * asking, under the same token, for which the other cluster gives one node id. With the welcome this
+ * node's own map goes, in one transaction.
  */
 #ifndef FRONTEND
 #include "postgres.h"
@@ -89,7 +89,10 @@ shard_node_join_describe(const ShardNode *node, ShardMemberRecord *member)
 		member->roles[i] = node->config.roles[i];
 }
 
-/* Ask the seed, or whom it named, again; not before it is durable that this node joins (R16). */
+/*
+ * Ask the seed, or the node that the seed named, again; not before it is durable that this node
+ * joins (R16).
+ */
 void
 shard_node_join_tick(ShardNode *node, int64 now)
 {
@@ -121,7 +124,9 @@ shard_node_join_tick(ShardNode *node, int64 now)
 	message->n_entries = node->n_types + 1;
 }
 
-/* The cluster's answer. Welcome: in one transaction this node's own map goes, the cluster's id comes. */
+/*
+ * The cluster's answer. Welcome: one transaction drops this node's own map and stores the cluster's id.
+ */
 static void
 join_answered(ShardNode *node, int64 now, const ShardControl *message)
 {
@@ -151,7 +156,7 @@ join_answered(ShardNode *node, int64 now, const ShardControl *message)
 	node->found_itself = true;
 	node->inc_no = 0;
 	node->admitted = false;
-	node->leave_sent = false; /* to nobody of that cluster */
+	node->leave_sent = false; /* to no member of that cluster */
 	node->status = SHARD_MEMBER_JOINING;
 	shard_node_write_identity(node);
 	shard_node_learn_addresses(node, message->entries, message->n_entries);
@@ -173,7 +178,6 @@ join_answered(ShardNode *node, int64 now, const ShardControl *message)
 	shard_node_region_forget(node);
 }
 
-/* See node.h. */
 const char *
 shard_node_join_why(const ShardNode *node)
 {

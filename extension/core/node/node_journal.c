@@ -8,38 +8,38 @@
  * candidate that meets such a journal asks every member what it knows to be decided, and gives the
  * greatest answer back to the journal, which begins a new era with it (R13).
  *
- * Why nothing is lost that anybody acted upon:
- *	 1. A fact is acted upon by those only who have learned it, and each has it durably before (T2, T3);
+ * Why nothing is lost that a node acted upon:
+ *	 1. Only nodes that have learned a fact act upon it, and each has it durably before (T2, T3);
  *		the coordinator that decided it comes first. Answers hold all that is learned, also homes that
- *		were answered ahead of the rest. What no answer holds was acted upon by nobody.
- *	 2. Who answers is sealed, durably and before the answer leaves: it learns nothing more in this era
+ *		were answered ahead of the rest. What no answer holds no node acted upon.
+ *	 2. A member that answers is sealed, durably and before the answer leaves: it learns nothing more in this era
  *		and holds no office in it. So an answer stays true; an acceptance or a delta that was still on
  *		its way comes too late. A collector is sealed itself, and acts on nothing it was told before
  *		the new era brings it.
- *	 3. All who may have learned something are asked: the members of the greatest map so far, until
- *		each of them has answered. Whoever decided what comes next was a member of that map, so that
- *		no later fact, and no member added by one, is missed. Only an operator can let one off, who
- *		writes it off: what it alone knew goes with it.
+ *	 3. All that may have learned something are asked: the members of the greatest map so far, until
+ *		each of them has answered. The node that decided what comes next was a member of that map, so
+ *		that no later fact, and no member added by one, is missed. Only an operator can let a member
+ *		off, by writing it off: what it alone knew goes with it.
  *	 4. An era begins once. The journal takes a map only for the very start that the collector has
  *		heard of, and one for each start. If it is lost again, all are asked again for its new start,
  *		and each answers only for an era above all that it answered for under other starts; since all
- *		have answered before an era can begin, a later beginning has a greater number. Nobody enters an
- *		era before the journal's transaction.
+ *		have answered before an era can begin, a later beginning has a greater number. No node enters
+ *		an era before the journal's transaction.
  *		A member that answered for another start tells a greater number. Before a collector asks for that, the journal
- *		has to say that the start is the one it is of: who does not reach the journal can begin nothing, and must not
- *		use up the eras that are in reach.
+ *		has to say that the start is its own: a collector that does not reach the journal can begin nothing, and must
+ *		not use up the eras that are in reach.
  *	 5. Entering an era, a node keeps the map of the one before until it has learned the new one, and
- *		an answer may be of either: (era, n) says which is greater. So the loss of those few who know
- *		a young era does not lose the old map.
+ *		an answer may be of either: (era, n) says which is greater. So the loss of those few nodes that
+ *		know a young era does not lose the old map.
  *	 6. All this holds already while the journal is a voter to come: whatever is decided then it has to accept, and so has the
  *		node that voted alone, which is a member. As long as that one has only accepted the change, and not seen it decided,
- *		nobody else can have: then its own map is all that was ever decided, once it is sealed.
+ *		no other node can have: then its own map is all that was ever decided, once it is sealed.
  *
  * What if ...
  *	 - the collector dies? Seals are durable; the next candidate meets the journal and asks again.
  *	 - a question or answer is lost? It is asked again; answers are repeated, equal.
  *	 - the journal is lost again? Its start has another number; the collector, which asks it all the time, hears of it from its next
- *		answer, and asks all members anew.
+ *		answer, and asks all members again.
  *	 - the clock jumps? Questions are repeated sooner or later.
  *	 - a member is frozen? The cluster waits for it, or for the operator's word.
  *
@@ -118,14 +118,14 @@ shard_node_journal_votes(const ShardNode *node)
 	return has_journal(node, node->learned);
 }
 
-/* The era after another one; after the last one there is none. */
+/* The era after another one; the last one stays the last. */
 static int32
 next_era(int32 era)
 {
 	return Min(era, PG_INT32_MAX - 1) + 1;
 }
 
-/* Is a node a member in a map, so that it has part in what becomes of it? */
+/* Is a node a member in a map, so that it may have learned what was decided next? */
 static bool
 is_in(const ShardNode *node, const ShardMap *map, int32 id)
 {
@@ -141,7 +141,7 @@ is_in(const ShardNode *node, const ShardMap *map, int32 id)
 /*
  * From now on nothing is learned in this era, and no office is held. The era to come must be above all
  * that this node was sealed for before, unless it is for the same start of the journal: that takes one
- * map only. Gives the least era that it may be; durable before anybody hears it.
+ * map only. Gives the least era that it may be; durable before another node hears it.
  */
 static int32
 seal(ShardNode *node, ShardUuid start, int32 era)
@@ -168,7 +168,10 @@ put_map(const ShardNode *node, ShardControl *message, const ShardMap *map, Shard
 	message->entries = shard_map_since(map, -1, node->out->arena, &message->n_entries);
 }
 
-/* COLLECT. Who asks may be a member that this node has not heard of yet, but none that has gone. */
+/*
+ * COLLECT. The collector may be a member that this node has not heard of yet, but none that has
+ * gone.
+ */
 static void
 answer_collector(ShardNode *node, const ShardControl *message)
 {
@@ -252,7 +255,7 @@ take_homes_ahead(ShardMap *map, const ShardMapEntry *entries, int n_entries)
 	}
 }
 
-/* The greater of two answers, with what the other one knows ahead of it. */
+/* Keep the greater of two answers, with what the other one knows ahead of it. */
 static void
 take_answer(ShardNode *node, const ShardMapEntry *entries, int n_entries, ShardMapPoint point)
 {
@@ -306,9 +309,9 @@ journal_answered(ShardNode *node, int64 now, const ShardControl *message)
 }
 
 /*
- * A member's answer; it counts if it was given for this start of the journal and this era to come. Who was sealed for a later era
- * may have been asked for another start: which one counts the journal says. Two who collect for two starts would else
- * outbid each other until no era is in reach any more (T7).
+ * A member's answer; it counts if it was given for this start of the journal and this era to come. A member that was sealed for
+ * a later era may have been asked for another start: the journal says which start counts. Otherwise two collectors that collect
+ * for two starts would outbid each other until no era is in reach any more (T7).
  */
 static void
 member_answered(ShardNode *node, int64 now, const ShardControl *message)
@@ -367,9 +370,9 @@ ask_members(ShardNode *node)
 }
 
 /*
- * Is it for this node to ask the journal, though it does not collect, nor campaign where the journal votes? In office it hears
- * thereby that what it waits for will never come; sealed, or in an era of which it knows nothing, what became of that: nobody
- * may be left who knows, but the journal.
+ * Is it for this node to ask the journal, though it does not collect, nor campaign where the journal votes? A coordinator
+ * hears thereby that what it waits for will never come; a node that is sealed, or in an era of which it knows nothing, hears
+ * what became of that: the journal may be the only one left that knows.
  */
 static bool
 asks_journal(const ShardNode *node, int64 now)
@@ -402,7 +405,7 @@ shard_node_journal_tick(ShardNode *node, int64 now)
 	}
 	if (!journal->map && journal->next_try == 0)
 	{
-		/* Whoever knows the era that was just entered will tell. */
+		/* Another node that knows the era that was just entered will tell. */
 		journal->next_try = now + 2 * SHARD_ELECTION_TIMEOUT;
 		return;
 	}
@@ -414,7 +417,10 @@ shard_node_journal_tick(ShardNode *node, int64 now)
 		return;
 	}
 #ifndef SHARD_MUTANT_JOURNAL_START_NOT_ASKED
-	/* Is it still the same start? Who knows nothing of this era does not hear that by campaigning. */
+	/*
+	 * Is it still the same start? A node that knows nothing of this era does not hear that by
+	 * campaigning.
+	 */
 	shard_action_send(node->out, node->config.journal_node, SHARD_CONTROL_GET_DELTA);
 #endif
 	if (ask_members(node) || !is_for_journal(node, journal->map))
@@ -450,7 +456,7 @@ shard_node_journal_new_era(ShardNode *node)
 
 /* ---- the journal ------------------------------------------------------------------------------ */
 
-/* A journal that belongs to nobody yet belongs to the cluster that speaks to it first. */
+/* A journal that belongs to no cluster yet belongs to the one that speaks to it first. */
 void
 shard_node_journal_claimed(ShardNode *node, const ShardControl *message)
 {
@@ -464,8 +470,9 @@ shard_node_journal_claimed(ShardNode *node, const ShardControl *message)
 }
 
 /*
- * Everything that is decided in this era, for one who may know nothing of it. It goes back over the link by which was asked: of a
- * journal that calls nobody believes that (T7). Who has not got it asks again.
+ * Everything that is decided in this era, for a member that may know nothing of it. It goes back over the link on which the
+ * question came: only there does the member believe it (T7), and a journal calls no member. A member that has not got it asks
+ * again.
  */
 static void
 teach(ShardNode *node)
@@ -491,7 +498,7 @@ answer_member(ShardNode *node, int32 to)
 	answer->voter_state = shard_voter_state(node->voter);
 }
 
-/* Somebody still asks in an era that is over: the answer's header brings the new one. */
+/* A member still asks in an era that is over: the answer's header brings the new one. */
 void
 shard_node_journal_late(ShardNode *node, const ShardControl *message)
 {

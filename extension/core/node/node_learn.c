@@ -3,7 +3,7 @@
  *		Decided facts: how a node learns them and keeps them (R7, T2).
  *
  * Decided maps form one chain, counted by n, so "everything up to n" says all: a delta above what is
- * known is applied, one with a gap before it is asked for anew, an older one changes nothing. Facts
+ * known is applied, one with a gap before it is asked for again, an older one changes nothing. Facts
  * are kept durably so that a restarted node knows the other members' addresses and its homes; losing
  * the last of them in a crash is harmless, since they are learned again.
  */
@@ -25,7 +25,10 @@ write_point(ShardNode *node)
 	shard_action_write(node->out, SHARD_STORE_LEARNED, &entry);
 }
 
-/* Tell the workers one home; they ignore what they know. Of a type that goes they hear nothing. */
+/*
+ * Tell the workers one home; they ignore what they know. Homes of a type that is being dropped are
+ * not told.
+ */
 void
 shard_node_learn_tell_home(ShardNode *node, const ShardMapEntry *entry)
 {
@@ -89,7 +92,7 @@ shard_node_learn_forced(ShardNode *node)
 	shard_node_learn_founded(node);
 }
 
-/* Tombstones that everybody has passed go (R8). */
+/* Tombstones that all members have passed go (R8). */
 static void
 purge(ShardNode *node)
 {
@@ -121,8 +124,8 @@ is_own_home(const ShardNode *node, const ShardMapEntry *entry)
 }
 
 /*
- * What waits here for a home that was this node's may have somebody to go to now: whether nothing is left is to be
- * found out anew (M20).
+ * What waits here for a home that was this node's may have another home to go to now: whether nothing is left has
+ * to be found out again (M20).
  */
 static void
 own_home_changed(ShardNode *node)
@@ -148,7 +151,10 @@ learn_entry(ShardNode *node, const ShardMapEntry *entry)
 	return true;
 }
 
-/* A full copy replaces what is here: keys that it lacks are gone. Is this node itself among them? */
+/*
+ * A full copy replaces what is here: keys that it lacks are dropped. True: this node's own record is
+ * among them.
+ */
 static bool
 drop_absent(ShardNode *node, const ShardMapEntry *entries, int n_entries, int64 upto_n)
 {
@@ -195,7 +201,7 @@ readmit_voter(ShardNode *node)
 	if (!node->admitted || shard_voter_state(node->voter) != SHARD_VOTER_AMNESIAC || !entry ||
 		!shard_record_get_voters(entry, &voters))
 		return;
-	/* Who votes may have changed in what was accepted and not learned yet. */
+	/* The voters may have changed in what was accepted and not learned yet. */
 	if (shard_map_point(node->learned).n < shard_map_point(shard_voter_map(node->voter)).n)
 		return;
 	if (!shard_record_votes(&voters, node->id))
@@ -266,8 +272,8 @@ shard_node_learn_addresses(ShardNode *node, const ShardMapEntry *members, int co
 }
 
 /*
- * Another era begins, of which nothing is known here yet: what was learned is kept aside, since those
- * who know the new one may be lost before they tell.
+ * Another era begins, of which nothing is known here yet: what was learned is kept aside, since the
+ * nodes that know the new era may be lost before they tell.
  */
 static void
 keep_past(ShardNode *node)
@@ -348,7 +354,7 @@ shard_node_learn_era(ShardNode *node, int32 era, int32 from)
 	shard_node_learn_addresses(node, members, count);
 }
 
-/* Something is missing here: whoever decides is asked for it, now and then. */
+/* Something is missing here: the node that told of it is asked for it, now and then. */
 void
 shard_node_learn_ask(ShardNode *node, int64 now, int32 from)
 {
@@ -359,7 +365,7 @@ shard_node_learn_ask(ShardNode *node, int64 now, int32 from)
 	node->next_delta = now + SHARD_RESEND_INTERVAL;
 }
 
-/* See node_private.h. Decided, but ahead of the delta that will bring the same: the point stays. */
+/* Decided, but ahead of the delta that will bring the same: the point stays. */
 void
 shard_node_learn_end(ShardNode *node, const ShardMapEntry *entry)
 {

@@ -45,7 +45,6 @@ load_one_by_one(ShardNode *node, ShardStore store, const ShardMapEntry *entries,
 	return count;
 }
 
-/* See node.h. */
 int
 shard_node_load(ShardNode *node, ShardStore store, const ShardMapEntry *entries, int count)
 {

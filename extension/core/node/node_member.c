@@ -7,7 +7,7 @@
  * heard of it, the next start finds the granted number among those that it wrote down, and so knows
  * its place; a copy that was put back lacks that row and is refused.
  *
- * A restarted node whose state nobody else could have taken over handles messages at once (I4).
+ * A restarted node whose state no other node could have taken over handles messages at once (I4).
  * Everything else waits for the admission.
  */
 #ifndef FRONTEND
@@ -118,7 +118,10 @@ is_claimed(const ShardNode *node, ShardUuid uuid)
 	return false;
 }
 
-/* Another incarnation lives, or the node was written off or removed: for good (I6). */
+/*
+ * Another incarnation lives, or the node was written off or removed: this incarnation is fenced for
+ * good (I6).
+ */
 static void
 fence(ShardNode *node, const char *why)
 {
@@ -156,7 +159,7 @@ left(ShardNode *node)
 
 /*
  * This start was admitted in an era that is over, by voters that were given up: this era knows the
- * incarnation before it. The node claims anew what it follows (R13).
+ * incarnation before it. The node claims its place again, as the successor of that one (R13).
  */
 static void
 not_admitted_here(ShardNode *node, int32 inc_no)
@@ -167,7 +170,6 @@ not_admitted_here(ShardNode *node, int32 inc_no)
 	shard_node_write_identity(node);
 }
 
-/* See node_private.h. */
 void
 shard_node_member_self(ShardNode *node)
 {
@@ -242,7 +244,7 @@ admission_refused(ShardNode *node, const ShardControl *message)
 					 message->text);
 }
 
-/* Claim this start's incarnation at whoever may hold the office. */
+/* Claim this start's incarnation at each node that may hold the office. */
 static void
 claim(ShardNode *node, int64 now)
 {
@@ -266,7 +268,7 @@ claim(ShardNode *node, int64 now)
 		if (!shard_record_get_member(&members[i], &member, node->arena) ||
 			!(shard_membership_is_member(member.status) || members[i].key.a == node->id))
 			continue;
-		/* from now on he is missed if he says nothing */
+		/* from now on the member is missed if it says nothing */
 		if (members[i].key.a != node->id)
 			(void) peer_of(node, now, members[i].key.a);
 		message = shard_action_send(node->out, members[i].key.a, SHARD_CONTROL_ADMIT);
@@ -294,8 +296,8 @@ shard_node_member_heard(ShardNode *node, int64 now, int32 from)
 }
 
 /*
- * Who calls and was written off, or has left, hears so in the answer: his registered address may lead elsewhere by now, where
- * nobody would tell him.
+ * A caller that was written off, or has left, hears so in the answer: its registered address may lead elsewhere by now, where
+ * the word would not reach it.
  */
 void
 shard_node_member_called(ShardNode *node, const ShardControl *message)
@@ -321,7 +323,7 @@ shard_node_member_called(ShardNode *node, const ShardControl *message)
 	reply->entries->value = shard_arena_copy(node->out->arena, entry->value, entry->length);
 }
 
-/* See node.h: by this node's own failure detector; the node itself always is. */
+/* by this node's own failure detector; the node itself always is. */
 bool
 shard_node_reachable(const ShardNode *node, int32 id, int64 now)
 {
@@ -333,7 +335,7 @@ shard_node_reachable(const ShardNode *node, int32 id, int64 now)
 	return id == node->id;
 }
 
-/* Whom this node cannot reach, in the step's arena. */
+/* The members that this node cannot reach, in the step's arena. */
 static int
 unreachable(ShardNode *node, int32 **nodes)
 {
@@ -389,7 +391,6 @@ take_claims(ShardNode *node, const ShardControl *message)
 		node->claimed_elsewhere[i] = message->nodes2[i];
 }
 
-/* See node.h. */
 ShardNodeClaim
 shard_node_is_claimed(const ShardNode *node, int32 id, int64 now)
 {
@@ -454,7 +455,10 @@ heartbeat(ShardNode *node, int64 now, const ShardControl *message)
 
 	if (!node->found_itself)
 	{
-		/* Who calls here knows where this node is, by a record that it may lack itself: it learns, and promises nothing. */
+		/*
+		 * A coordinator that calls here knows where this node is, by a record that this node may lack: it learns, and
+		 * promises nothing.
+		 */
 		if (message->b >= known)
 		{
 			node->coordinator = message->from;
@@ -483,7 +487,10 @@ heartbeat(ShardNode *node, int64 now, const ShardControl *message)
 	take_claims(node, message);
 	if (message->from != node->id && !shard_node_get_member(node, message->from, &sender))
 	{
-		/* Whoever it is joined while this node was away: by this link it can be asked who it is. */
+		/*
+		 * The coordinator joined while this node was away: the answer over this link brings its
+		 * record.
+		 */
 		shard_action_send(node->out, 0, SHARD_CONTROL_GET_DELTA)->n =
 			shard_map_point(node->learned).n;
 	}

@@ -16,8 +16,8 @@
 #include "core/node/node_private.h"
 
 /*
- * Members that have to be told of decisions. Those that just went have to hear of that, too, if they are there:
- * one that was written off is dialled again only when it was heard.
+ * Members that have to be told of decisions. Members that have just gone have to hear of that, too, if they are
+ * there: one that was written off is dialled again only when it was heard.
  */
 static int
 audience(const ShardNode *node, int64 now, const ShardMap *map, int32 **members)
@@ -76,8 +76,9 @@ candidate_rank(const ShardNode *node)
 											shard_voter_state(node->voter) != SHARD_VOTER_OK))
 		return -1;
 	/*
-	 * One that is not up yet votes only by an operator's word (R13): then it is the one that can; where a
-	 * journal votes anybody may campaign (R14). One that is exiting leaves it to others, if there are any.
+	 * One that is not up yet votes only by an operator's word (R13): then it is the one that can; where
+	 * a journal votes any member may campaign (R14). One that is exiting leaves the office to others,
+	 * if there are any.
 	 */
 	if (!shard_membership_is_member(self.status) && self.status != SHARD_MEMBER_DOWN)
 		return -1;
@@ -102,7 +103,7 @@ maybe_campaign(ShardNode *node, int64 now)
 	rank = candidate_rank(node);
 	if (rank < 0 || silence < SHARD_ELECTION_TIMEOUT + rank * SHARD_CANDIDATE_STEP)
 		return;
-	/* Two that fail against each other must not try again at the same time for ever. */
+	/* Two candidates that fail against each other must not go on trying at the same time. */
 	node->next_campaign = now + SHARD_ELECTION_TIMEOUT +
 						  (rank + 1) * SHARD_CANDIDATE_STEP * (1 + Min(node->campaigns, 8));
 	node->campaigns++;
@@ -176,7 +177,10 @@ shard_node_office_after(ShardNode *node, int64 now)
 	shard_node_answer_tick(node, now);
 }
 
-/* Homes that a node has, that come to it, and one more for those that are being decided. */
+/*
+ * The number of homes that a node has, or that come to it, and one more if others are being
+ * decided.
+ */
 static int
 homes_of(const void *context, int32 member)
 {
@@ -191,8 +195,9 @@ homes_of(const void *context, int32 member)
 
 /*
  * Give up the office in good order: the members hear of it, so that one of them campaigns at once and
- * not after a silence (R32). It is safe whoever hears of it, and when: who decides is settled by ballots
- * alone, and leases are waited for by whoever takes office (L4), from the promises of its voters.
+ * not after a silence (R32). It is safe whichever members hear of it, and when: ballots alone settle
+ * which node decides, and the next coordinator waits for the leases (L4), from the promises of its
+ * voters.
  */
 static void
 resign(ShardNode *node, int64 now)
@@ -211,7 +216,7 @@ resign(ShardNode *node, int64 now)
 	follow_office(node, now);
 }
 
-/* The coordinator gives up its office: whoever is next need not wait. */
+/* The coordinator gives up its office: the next one need not wait. */
 static void
 resigned(ShardNode *node, int64 now, const ShardControl *message)
 {
@@ -237,7 +242,7 @@ stop(ShardNode *node, int64 now)
 
 /*
  * A coordinator that leaves goes last: when it is exiting, and a quorum of the voters knows that, another one takes
- * the office and removes it. Who is away then need not know: what is decided is known to whoever takes office.
+ * the office and removes it. Members that are away then need not know: the next coordinator learns what is decided.
  */
 static void
 hand_over(ShardNode *node, int64 now)
@@ -306,7 +311,7 @@ note_gate(ShardNode *node, const ShardControl *message)
 	(void) shard_proposer_propose(node->proposer, &change, 1);
 }
 
-/* Somebody takes this node for the coordinator who is wrong. */
+/* A joiner takes this node for the coordinator, which it is not. */
 static void
 point_to_coordinator(ShardNode *node, const ShardControl *join)
 {
@@ -335,7 +340,7 @@ is_from_incarnation(const ShardNode *node, const ShardControl *message)
 void
 shard_node_office_receive(ShardNode *node, int64 now, const ShardControl *message)
 {
-	/* What the same message said before, of its era or of facts, may have ended the office. */
+	/* An earlier look at the same message, for its era or facts, may have ended the office. */
 	follow_office(node, now);
 	switch (message->kind)
 	{
@@ -348,7 +353,9 @@ shard_node_office_receive(ShardNode *node, int64 now, const ShardControl *messag
 		case SHARD_CONTROL_NACK:
 		case SHARD_CONTROL_HEARTBEAT_ACK:
 		case SHARD_CONTROL_GET_DELTA:
-			/* Who told what it knew takes no office in that era any more (R14). */
+			/*
+			 * A node that told a collector what it knew takes no office in that era any more (R14).
+			 */
 			if (node->journal.sealed == 0)
 				shard_proposer_receive(node->proposer, now, message, node->out);
 			follow_office(node, now);
@@ -372,11 +379,11 @@ shard_node_office_receive(ShardNode *node, int64 now, const ShardControl *messag
 	}
 	if (!node->in_office)
 		return;
-	/* whoever claims a place is not the one that has it */
+	/* an incarnation that claims a place is not the one that has it */
 	if (is_from_incarnation(node, message) && message->kind != SHARD_CONTROL_ADMIT)
 		shard_roster_heard(node->roster, now, message->from,
 						   message->kind == SHARD_CONTROL_HEARTBEAT_ACK);
-	/* Who calls may say of anybody that he wishes to leave. */
+	/* A caller may say in any member's name that it wishes to leave. */
 	if (message->kind == SHARD_CONTROL_GRACEFUL_SHUTDOWN_REQ &&
 		(!is_from_incarnation(node, message) || !shard_node_trust_wish(node, message)))
 		return;
@@ -384,7 +391,10 @@ shard_node_office_receive(ShardNode *node, int64 now, const ShardControl *messag
 	if (message->kind == SHARD_CONTROL_START_TYPE && message->from == node->id &&
 		!shard_node_type_is_wished(node, message))
 		return;
-		/* Who sits at an address is what the host of this node has found there, never what somebody sends (I16). */
+		/*
+		 * Which incarnation sits at an address the host of this node has to find there; what another node
+		 * sends about it does not count (I16).
+		 */
 #ifndef SHARD_MUTANT_CALLED_BACK_BY_ANYBODY
 	if (message->kind == SHARD_CONTROL_I_AM)
 		return;
@@ -438,8 +448,8 @@ shard_node_office_force(ShardNode *node, int64 now, const ShardCommand *command)
 	}
 
 	/*
-	 * A coordinator holds its office only as long as a majority of voters in good order hears it (R10): no voters are lost
-	 * then. Who is sealed cannot follow it, for good (R14).
+	 * A coordinator holds its office only as long as a majority of voters in good order hears it (R10): no voters are
+	 * lost then. A sealed node cannot follow it any more (R14).
 	 */
 #ifndef SHARD_MUTANT_FORCED_WITH_A_MAJORITY
 	if (node->journal.sealed == 0 && shard_node_command_heard(node, now))
@@ -452,8 +462,8 @@ shard_node_office_force(ShardNode *node, int64 now, const ShardCommand *command)
 	}
 #endif
 	/*
-	 * The era that this node was sealed for may have begun, at a journal that nobody reaches. One that is stored and out
-	 * of reach has not: nobody would have entered it.
+	 * The era that this node was sealed for may have begun, at a journal that no node reaches. A stored era that is
+	 * out of reach has not begun: no node would have entered it.
 	 */
 	if (shard_node_trust_era_to_come(node, node->journal.sealed))
 		era = Max(era, node->journal.sealed);

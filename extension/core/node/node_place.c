@@ -1,13 +1,15 @@
 /*
  * core/node/node_place.c
- *		Who sits at the address of a node: is it this one?
+ *		Which incarnation sits at the address of a node: is it this one?
  *
- * A clone of a running machine looks like a restart to itself. So a node first looks who answers at its
- * own registered address: until it has found itself there it neither votes nor handles anything. A
- * clone finds the original, or nobody. A node that is alone in its cluster, and whose address is nothing but
- * a caller's word, goes on whatever that says: it has promised nothing to anybody, and nobody calls it.
+ * A clone of a running machine looks like a restart to itself. So a node first looks which incarnation
+ * answers at its own registered address: until it has found itself there it neither votes nor handles
+ * anything. A clone finds the original, or no answer. A node that is alone in its cluster, and whose address
+ * is nothing but a caller's word, goes on whatever that says: it has promised nothing to other nodes, and no
+ * other node calls it.
  *
- * Later it goes on looking, now and then, for people: the others talk to whoever sits there.
+ * Later it goes on looking, now and then, for people to see: the others talk to the incarnation that sits
+ * there.
  */
 #ifndef FRONTEND
 #include "postgres.h"
@@ -21,7 +23,7 @@
 #define LOOK_INTERVAL (60 * SHARD_SECOND)
 #define LOOK_AGAIN (5 * SHARD_SECOND)
 
-/* It is this node that sits there, or nobody has to. */
+/* This node sits there, or no look is needed. */
 static void
 found(ShardNode *node)
 {
@@ -32,7 +34,7 @@ found(ShardNode *node)
 	shard_node_member_workers(node, "");
 }
 
-/* Another address: what was found at the one before says nothing of it. */
+/* Look at another address: what was found at the former one says nothing of it. */
 static void
 look_there(ShardNode *node, int64 now, const char *dsn)
 {
@@ -46,7 +48,10 @@ look_there(ShardNode *node, int64 now, const char *dsn)
 	node->next_look = now;
 }
 
-/* Is it the only one of its cluster that ever began? Who was only to join has been told nothing yet. */
+/*
+ * Is it the only one of its cluster that ever began? A member that was only to join has been told
+ * nothing yet.
+ */
 static bool
 is_alone(const ShardNode *node)
 {
@@ -76,7 +81,7 @@ shard_node_place_tick(ShardNode *node, int64 now)
 	bool known = shard_node_get_member(node, node->id, &self);
 
 	look_there(node, now, known ? self.dsn : "");
-	/* A node that has no address was never seen by anybody. */
+	/* A node that has no address was never seen by another one. */
 	if (node->looked_at[0] == '\0')
 		found(node);
 #ifndef SHARD_MUTANT_ADDRESS_STOPS_LONE_NODE
@@ -93,7 +98,10 @@ shard_node_place_tick(ShardNode *node, int64 now)
 	action->uuid = node->inc_uuid;
 }
 
-/* The way to a guessed address has changed: whoever brings a better one is not to be kept out (I15). */
+/*
+ * The way to a guessed address has changed: a caller that brings a better one is not to be kept out
+ * (I15).
+ */
 static void
 note_ground(ShardNode *node, int64 now, ShardAddressGround ground)
 {
@@ -111,7 +119,6 @@ note_ground(ShardNode *node, int64 now, ShardAddressGround ground)
 										node->proposer, &taken, &why);
 }
 
-/* See node_private.h. */
 void
 shard_node_place_who(ShardNode *node, int64 now, ShardUuid uuid, ShardAddressGround ground)
 {
@@ -138,14 +145,13 @@ shard_node_place_who(ShardNode *node, int64 now, ShardUuid uuid, ShardAddressGro
 	}
 }
 
-/* See node_private.h. Its host has looked there. */
+/* Its host has looked there. */
 void
 shard_node_place_said(ShardNode *node)
 {
 	found(node);
 }
 
-/* See node.h. */
 ShardNodePlace
 shard_node_place(const ShardNode *node, int64 now)
 {

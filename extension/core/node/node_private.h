@@ -15,7 +15,7 @@
 /* Claims whose grant may have been decided without this node hearing of it. */
 #define NODE_CLAIMS 8
 
-/* Calls that wait for this node to leave; of more the first one is told that others do. */
+/* Calls that wait for this node to leave; when more come, the first call ends and is told that a later one waits. */
 #define NODE_LEAVES 8
 
 /* Another member, as this node's failure detector sees it. */
@@ -37,11 +37,11 @@ typedef struct NodeType
 	uint64 settings_hash;
 	bool foreign; /* it has another owner in the cluster: it runs nowhere here (C18) */
 	bool altered; /* its states have another structure than the cluster's, which is to be told */
-	int64 since;  /* so much was learned when it was first told */
-	int32 taken;  /* the coordinator says that it is the type with that id */
-	int64 asked;  /* the coordinator was first asked for it then; 0: not yet */
-	ShardTypeRefusal lacks; /* the cluster has not got that for it (C19, C20), */
-	int64 ask_again;		/* it is asked again then */
+	int64 since;  /* n of the learned map when the type was first told */
+	int32 taken;  /* id of the type that it is, as the coordinator says */
+	int64 asked;  /* when the coordinator was first asked for it; 0: not yet */
+	ShardTypeRefusal lacks; /* what the cluster has not got for it (C19, C20), */
+	int64 ask_again;		/* and when the coordinator is asked again */
 } NodeType;
 
 /* A type that was dropped here, while the map may still have it. */
@@ -60,12 +60,12 @@ typedef struct NodeHeld
 	struct NodeHeld *next;
 	int64 ticket;
 	int32 to;
-	bool stays; /* a command or the answer to one: makes room for nothing (C12) */
+	bool stays; /* a command or the answer to one: is not dropped to make room (C12) */
 	bool is_done;
-	bool good;	  /* of a command, */
-	bool unknown; /* whether it was carried out */
-	int64 number; /* its result, */
-	int64 token;  /* and which it was */
+	bool good;	  /* of a command's end: it was carried out; */
+	bool unknown; /* whether it was is not known; */
+	int64 number; /* its result; */
+	int64 token;  /* and the command's number */
 	size_t length;
 	char bytes[FLEXIBLE_ARRAY_MEMBER];
 } NodeHeld;
@@ -83,9 +83,9 @@ typedef struct NodeJoin
 {
 	ShardUuid token;
 	char *address; /* NULL: no join under way */
-	int64 command; /* to be answered by COMMAND_DONE */
+	int64 command; /* token of the command that COMMAND_DONE answers */
 	int64 next_try;
-	char why[160]; /* the cluster said that it is to ask on; "": it did not */
+	char why[160]; /* why the cluster has this node ask on; "": it does not */
 } NodeJoin;
 
 /* A member that told what it knows, or was given up by an operator. */
@@ -100,7 +100,7 @@ typedef struct NodeCommand
 {
 	ShardCommand command; /* its text is owned */
 	int64 number;
-	int64 ballot; /* of the coordinator that it was sent to; 0: to nobody */
+	int64 ballot; /* of the coordinator that it was sent to; 0: it was not sent */
 	int64 next_send;
 	int64 deadline;
 } NodeCommand;
@@ -119,18 +119,18 @@ typedef struct NodeAnswered
 #define NODE_ANSWER_KNOWN 0
 #define NODE_ANSWER_UNKNOWN 1 /* it may be carried out */
 #define NODE_ANSWER_NOT_ME \
-	2 /* the one that was asked does not hold that office: nothing was done */
+	2 /* the node that was asked does not hold that office: nothing was done */
 
 /* A command that was carried out, and is answered when that is decided (G6). */
 typedef struct NodeEnd
 {
 	ShardAsker asker;
 	int64 number;	/* its result */
-	int64 n;		/* it is decided when the map has come so far, */
-	int64 since;	/* and the office was held then; PG_INT64_MIN: which n itself proves */
-	int32 admitted; /* or, if not 0, when that node has */
-	ShardUuid uuid; /* the incarnation that its operator has admitted, */
-	int64 deadline; /* for which is waited so long */
+	int64 n;		/* it is decided when the map has come to this n, */
+	int64 since;	/* and a later heartbeat shows the office; PG_INT64_MIN: n itself does */
+	int32 admitted; /* or, if not 0, when this node has */
+	ShardUuid uuid; /* the incarnation that the operator has admitted; */
+	int64 deadline; /* until when the end waits for that admission */
 } NodeEnd;
 
 /* The newest command that came from a node, and the answers that were given to it last. */
@@ -147,12 +147,12 @@ typedef struct NodeAsked
 /* What is known in a cluster whose journal forgot (R14). */
 typedef struct NodeJournal
 {
-	int32 sealed;		  /* durable: told what it knew, for this era to come; 0: not in this era */
-	ShardUuid sealed_for; /* durable: the start of the journal that it was for */
+	int32 sealed; /* durable: the era to come for which this node told what it knew; 0: none */
+	ShardUuid sealed_for; /* durable: the start of the journal for which it told that */
 	ShardMap *map;		  /* the greatest that was told, while this node collects; else NULL */
 	ShardUuid start;	  /* of the journal, */
 	int32 era;			  /* to come, */
-	int32 least;		  /* and what members say that it has to be; 0: no more than that */
+	int32 least;		  /* and the least era that members have asked for; 0: they ask for none */
 	NodeAnswer *answers;
 	int n_answers;
 	int space;
@@ -176,8 +176,8 @@ struct ShardNode
 	int32 fenced_by
 		[SHARD_MAX_MEMBERS]; /* nodes that said, when asked, that this incarnation is over */
 	int n_fenced_by;
-	int64 stepped;	   /* the last step */
-	int64 awake_since; /* before that there was a pause: who is silent may have spoken meanwhile */
+	int64 stepped;	   /* when the last step was */
+	int64 awake_since; /* before that there was a pause: a silent node may have spoken meanwhile */
 	int32
 		via; /* of the message that is looked at (shard_node_receive); the node itself: by its loop */
 	NodeJoin join;
@@ -190,12 +190,12 @@ struct ShardNode
 	bool found_itself; /* at its registered address, so it is no copy of a running machine */
 	int64 next_look;
 	char *looked_at;	  /* the address; owned, NULL: none yet */
-	int64 look_since;	  /* the first look that nobody has answered; 0: there is none */
+	int64 look_since;	  /* the first look without an answer; 0: there is none */
 	ShardNodePlace place; /* as the last answer said */
 	bool handling;		  /* workers were told to run */
 	bool pushing;
 	int32 status;	   /* ShardMemberStatus, as learned */
-	char refusal[400]; /* of the claim, as last told */
+	char refusal[400]; /* why the claim was refused, as last told */
 
 	ShardVoter *voter;
 	ShardMap *learned;
@@ -217,9 +217,9 @@ struct ShardNode
 	int campaigns; /* in vain since a coordinator was heard */
 
 	/* Nodes whose place is claimed in vain, as it said last (I14). */
-	int n_claimed_nodes; /* by who was found at its address, */
+	int n_claimed_nodes; /* by an incarnation that was found at its address, */
 	int32 claimed_nodes[SHARD_MAX_CLAIMS];
-	int n_claimed_elsewhere; /* or by nobody there */
+	int n_claimed_elsewhere; /* or only by others */
 	int32 claimed_elsewhere[SHARD_MAX_CLAIMS];
 
 	NodePeer *peers;
@@ -228,7 +228,7 @@ struct ShardNode
 
 	ShardLease lease;
 	int64 next_renewal;
-	int64 lease_told; /* the end that the workers know */
+	int64 lease_told; /* the end of the lease that the workers know */
 
 	/* The region's side. */
 	NodeType *types;
@@ -240,8 +240,8 @@ struct ShardNode
 	int64 next_register;
 	int64 types_n;					 /* the newest record of a type that was learned */
 	int64 types_as_of;				 /* SHARD_EVENT_TYPES_TOLD */
-	bool tell_as_of;				 /* to the coordinator */
-	struct node_shards_hash *wanted; /* by workers; no home is known */
+	bool tell_as_of;				 /* types_as_of is still to be told to the coordinator */
+	struct node_shards_hash *wanted; /* shards without a known home that workers want homes for */
 	int64 next_want;
 	struct node_shards_hash *started; /* epochs of the shards that are active here */
 	int64 next_plan;				  /* moves are planned again from then on */
@@ -250,7 +250,7 @@ struct ShardNode
 	int64 last_command;
 	ShardUuid
 		code; /* by which the coordinator takes commands, and the wish to leave, for this node's */
-	int64 next_try_of_code; /* what waits is sent at once with another one from then on */
+	int64 next_try_of_code; /* from then on another code has the waiting commands sent at once */
 	NodeAsked *asked;
 	int n_asked;
 	NodeEnd *ends; /* in office; the oldest first */
@@ -263,7 +263,7 @@ struct ShardNode
 	int n_leaves;
 	int64 leaves[NODE_LEAVES]; /* commands that wait for it, newest last */
 	int64 leave_number;		   /* rises, as those of commands do (N6) */
-	bool leave_sent; /* a wish, to anybody, maybe by an earlier process of this incarnation */
+	bool leave_sent; /* a wish, to any node, maybe by an earlier process of this incarnation */
 	int64 next_leave;
 	int64 next_admit;
 	int64 next_delta;
@@ -271,7 +271,7 @@ struct ShardNode
 	/* Durability. */
 	int64 last_ticket;
 	int64 persisted;
-	int64 disk_moved; /* when a transaction became durable, or none waited */
+	int64 disk_moved; /* the last time that a transaction became durable, or none waited */
 	NodeQueue held;
 	NodeQueue loop;
 
@@ -285,7 +285,10 @@ struct ShardNode
 extern void shard_node_write_identity(ShardNode *node);
 extern bool shard_node_load_identity(ShardNode *node, const ShardMapEntry *entry);
 
-/* A voter that seals by this identity. new: it takes the place of the one before, in another cluster, or another era. */
+/*
+ * Make a voter that seals by this identity; the caller owns it. new: make one in the place of node->voter, in another
+ * cluster or era.
+ */
 extern ShardVoter *shard_node_create_voter(const ShardNode *node);
 extern void shard_node_new_voter(ShardNode *node);
 
@@ -294,11 +297,11 @@ extern bool shard_node_is_alone(const ShardNode *node);
 extern bool shard_node_get_member(const ShardNode *node, int32 id, ShardMemberRecord *record);
 extern ShardControl *shard_node_to_coordinator(ShardNode *node, ShardControlKind kind);
 
-/* node_step.c */
+/* node_step.c. queue: append a copy of a message that waits for the transaction with that ticket; to: its node. */
 extern void
 shard_node_step_queue(NodeQueue *queue, int64 ticket, int32 to, const char *bytes, size_t length);
 
-/* Takes out the first one, which is the caller's to free; NULL: there is none. */
+/* Take out the first message, which is the caller's to free; NULL: there is none. */
 extern NodeHeld *shard_node_step_take(NodeQueue *queue);
 extern void shard_node_step_done(ShardNode *node, int64 token, bool good, const char *why);
 extern void shard_node_step_answer(ShardNode *node, int64 token, bool good, int64 number,
@@ -322,14 +325,14 @@ extern void shard_node_member_workers(ShardNode *node, const char *why);
 extern void shard_node_member_heard(ShardNode *node, int64 now, int32 from);
 extern void shard_node_member_called(ShardNode *node, const ShardControl *message);
 
-/* Who sits at this node's registered address? */
+/* Tell which incarnation was found at this node's registered address. */
 extern void
 shard_node_place_who(ShardNode *node, int64 now, ShardUuid uuid, ShardAddressGround ground);
 
-/* Look for itself there, when it is time. */
+/* Have the host look at this node's registered address, when it is time. */
 extern void shard_node_place_tick(ShardNode *node, int64 now);
 
-/* Its operator says where it is, and it was found there. */
+/* This node's operator says where it is: the node counts as found there. */
 extern void shard_node_place_said(ShardNode *node);
 
 /* The record of this node itself was learned, or its absence. */
@@ -362,6 +365,8 @@ extern void shard_node_journal_claimed(ShardNode *node, const ShardControl *mess
 /* node_type.c: types that run here, registration */
 extern void shard_node_type_event(ShardNode *node, const ShardNodeEvent *event);
 extern void shard_node_type_receive(ShardNode *node, int64 now, const ShardControl *message);
+
+/* The type of that name that runs here; NULL: there is none. Valid until the types change. */
 extern NodeType *shard_node_find_type(const ShardNode *node, const char *name);
 extern void shard_node_type_announce(ShardNode *node, int64 now);
 extern void shard_node_type_finish_drops(ShardNode *node, int64 now);
@@ -396,9 +401,9 @@ extern void shard_node_command_tick(ShardNode *node, int64 now);
 extern void shard_node_command_destroy(ShardNode *node);
 
 /*
- * node_answer.c: what commands are answered. asker: whoever wants to know the end, this node (0) or another one; asked:
- * what is known of a node that has sent commands, or NULL; again: if the command has come before and was answered, that was
- * lost (false: its end is to come); not_me: the office that was asked is not held.
+ * node_answer.c: what commands are answered. asker: the node that wants to know the end, this node (0) or another one;
+ * asked: what is known of a node that has sent commands, or NULL; again: if the command has come before and was answered,
+ * that was lost (false: its end is to come); not_me: the office that was asked is not held.
  */
 extern void shard_node_answer(ShardNode *node, ShardAsker asker, bool good, int status,
 							  int64 number, const char *why);
@@ -411,14 +416,16 @@ extern bool shard_node_answer_again(ShardNode *node, const ShardControl *message
 extern void
 shard_node_answer_not_me(ShardNode *node, const ShardControl *message, bool may_be_done);
 
-/* May a command be carried out, whose end may have to wait? */
+/* Is there room for one more command whose end has to wait? */
 extern bool shard_node_answer_has_room(const ShardNode *node);
 
-/* Done, when all that was proposed up to now is decided; admitted: or else the admission of a node, if not 0. */
+/* Answer done when all that was proposed up to now is decided; admitted: or, if not 0, when the admission of that node is. */
 extern void shard_node_answer_when_decided(ShardNode *node, int64 now, ShardAsker asker,
 										   int64 number, int32 admitted);
 
-/* Tell the ends that have come meanwhile; or that nobody knows them, since the office is lost. */
+/*
+ * Tell the ends that have come meanwhile; or that they cannot be known, since the office is lost.
+ */
 extern void shard_node_answer_tick(ShardNode *node, int64 now);
 extern void shard_node_answer_lose_office(ShardNode *node);
 extern void shard_node_answer_destroy(ShardNode *node);
@@ -428,49 +435,52 @@ extern void shard_node_office_tick(ShardNode *node, int64 now);
 extern void shard_node_office_receive(ShardNode *node, int64 now, const ShardControl *message);
 extern void shard_node_office_event(ShardNode *node, int64 now, const ShardNodeEvent *event);
 
-/* A command: this node is one of the new voters. */
+/* Carry out FORCE_VOTERS: this node is one of the new voters. */
 extern void shard_node_office_force(ShardNode *node, int64 now, const ShardCommand *command);
 extern void shard_node_office_after(ShardNode *node, int64 now);
 
 /* node_trust.c */
 
-/* Is it from the node that was called, if one was, and from this one by its own loop alone? */
+/* Does a message come from the node that was called, if one was, and in this node's name only by its own loop? */
 extern bool shard_node_trust_sender(ShardNode *node, const ShardControl *message);
 
 /* Are the ballots of a message such as elections may have reached, and its sender's own where they have to be? */
 extern bool shard_node_trust_ballots(ShardNode *node, const ShardControl *message);
 
-/* Is it nothing that only the coordinator may say, or from the one that this node follows? */
+/* True unless only a coordinator may say it, and the sender is not the coordinator that this node follows. */
 extern bool shard_node_trust_orders(ShardNode *node, const ShardControl *message);
 
 /* The first ballot of voters that are forced, above what can have been used in this era. */
 extern int64 shard_node_trust_next_ballot(const ShardNode *node);
 
-/* Is a newer era to be entered? If not, who says so is asked at its address. */
+/* Is a newer era to be entered? If not, the node that says so is asked at its address. */
 extern bool shard_node_trust_era(ShardNode *node, const ShardControl *message);
 
-/* Is an era one that the others would enter, too, so that it may be the next one? */
+/* May an era be the next one: would the other members enter it, too? */
 extern bool shard_node_trust_era_to_come(const ShardNode *node, int32 era);
 
 /*
- * In office: does a member's wish, to leave or a command, come with the code that its address alone has been told? If not, it
- * means nothing, and the address is told.
+ * In office: does a member's wish, to leave or a command, come with the code that was told to its address alone? If not, the
+ * wish does not count, and the code is sent to the address.
  */
 extern bool shard_node_trust_wish(ShardNode *node, const ShardControl *message);
 
-/* Is it nothing about a journal (R14), or is there one, and the era in reach? */
+/* True unless a message is about a journal (R14), and there is none, or the era is out of reach. */
 extern bool shard_node_trust_journal(const ShardNode *node, const ShardControl *message);
 
 /*
- * Are the texts in it such as this database can have (T10)? A sentence for people that is not is made one; a joiner hears that
- * its record is none.
+ * Are the texts in it such as this database can have (T10)? A sentence for people that is not such a text is made one; a joiner
+ * hears that its record is no text.
  */
 extern bool shard_node_trust_texts(ShardNode *node, ShardControl *message);
 
 /* May that message bring decided facts? */
 extern bool shard_node_trust_facts(ShardNode *node, int64 now, const ShardControl *message);
 
-/* FENCED: is this incarnation, or the node, over, by the coordinator's word or by that of most others who can be heard? */
+/*
+ * FENCED: is this incarnation, or the node, over, by the coordinator's word or by that of most other members that can be
+ * heard?
+ */
 extern bool shard_node_trust_fenced(ShardNode *node, int64 now, const ShardControl *message);
 extern void shard_node_trust_era_begins(ShardNode *node);
 

@@ -51,7 +51,7 @@ shard_node_region_stopped(ShardNode *node)
 		node_shards_reset(node->started);
 }
 
-/* The ids of types and what goes by them belong to a cluster, and an era, that is no more. */
+/* Forget the ids of types, and what is kept under them: they belong to a former cluster or era. */
 void
 shard_node_region_forget(ShardNode *node)
 {
@@ -79,7 +79,9 @@ drop_shards(struct node_shards_hash *shards, int32 type_id)
 	}
 }
 
-/* The type with that id was dropped: nobody waits for its homes, nothing of it runs. */
+/*
+ * The type with that id was dropped: no request waits for its homes any more, nothing of it runs.
+ */
 void
 shard_node_region_drop(ShardNode *node, int32 type_id)
 {
@@ -95,7 +97,10 @@ find_home(const ShardNode *node, ShardShardKey key)
 	return shard_map_value(node->learned, (ShardMapKey){SHARD_MAP_HOME, key.type_id, key.shard});
 }
 
-/* Workers met shards without a route. They are told of those that are known; the others are asked for. */
+/*
+ * Workers met shards without a route. The workers are told of the homes that are known; this node asks
+ * the coordinator for the others.
+ */
 static void
 want(ShardNode *node, const ShardShardRef *shards, int n_shards)
 {
@@ -120,7 +125,8 @@ want(ShardNode *node, const ShardShardRef *shards, int n_shards)
 
 /*
  * Ask for the homes that are still wanted; the workers were told of those that were learned meanwhile.
- * Nobody can answer for a type that is not in the map: its shards wait until it was learned.
+ * The coordinator cannot answer for a type that is not in the map: its shards wait until it was
+ * learned.
  */
 static void
 ask_homes(ShardNode *node, int64 now)
@@ -189,7 +195,10 @@ shards_started(ShardNode *node, const ShardShardRef *shards, int n_shards)
 	message->shards = shard_arena_copy(node->out->arena, shards, n_shards * sizeof(ShardShardRef));
 }
 
-/* HostShard: those that run are confirmed, the workers are told the facts of the others again. */
+/*
+ * HostShard: this node confirms the shards that run, and tells the workers the facts of the others
+ * again.
+ */
 static void
 host_shards(ShardNode *node, const ShardControl *message)
 {
@@ -258,7 +267,7 @@ is_decided(const ShardNode *node, const ShardControl *message, const ShardHomeRe
 	}
 }
 
-/* May it be of what is decided, and not learned here yet? */
+/* May the order be about a move that is decided, and not learned here yet? */
 static bool
 is_ahead(const ShardControl *message, const ShardHomeRecord *home)
 {
@@ -269,9 +278,9 @@ is_ahead(const ShardControl *message, const ShardHomeRecord *home)
 }
 
 /*
- * An order about the move of a shard becomes one for the workers, if the learned map has that move (M25): whoever
- * could have a shard stopped or copied otherwise would have it stand still, and read it. One that comes ahead of its
- * decision is passed over, since it comes again; what is missing is asked for.
+ * An order about the move of a shard becomes one for the workers, if the learned map has that move (M25): otherwise
+ * a caller could have a shard stopped, so that it stands still, or copied, and so read it. An order that comes ahead
+ * of its decision is passed over, since it comes again; what is missing is asked for.
  */
 static void
 command(ShardNode *node, int64 now, ShardActionKind kind, const ShardControl *message)
@@ -335,7 +344,7 @@ shard_node_region_leave(ShardNode *node, int64 now, int64 token)
 	node->next_leave = now;
 }
 
-/* This node wishes that no more, or has left: those who wait hear of it. */
+/* This node wishes to leave no more, or has left: the commands that wait for it hear so. */
 void
 shard_node_region_end_leave(ShardNode *node, bool good, const char *why)
 {

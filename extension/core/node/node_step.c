@@ -51,7 +51,6 @@ take_behind(NodeQueue *queue, NodeHeld *before)
 	return held;
 }
 
-/* See node_private.h. */
 NodeHeld *
 shard_node_step_take(NodeQueue *queue)
 {
@@ -97,8 +96,9 @@ is_full(const Waiting *waiting, size_t length)
 }
 
 /*
- * Room for one more to that node: what waits for the disk is bounded as what waits for a link is, which would
- * forget the rest (G5, C12). *forgotten: how many have made it. False: there is none.
+ * Make room for one more message to that node: what waits for the disk is bounded like what waits for a link,
+ * since the link would forget the rest (G5, C12). *forgotten: how many messages were dropped for it. False:
+ * there is no room.
  */
 static bool
 make_room(NodeQueue *queue, int32 to, size_t length, bool stays, int *forgotten)
@@ -132,7 +132,10 @@ make_room(NodeQueue *queue, int32 to, size_t length, bool stays, int *forgotten)
 	return true;
 }
 
-/* Messages to another node wait for the disk. Those that had no room are sent again by whoever needs them. */
+/*
+ * Messages to another node wait for the disk. Those that had no room are sent again by the part of the node
+ * that needs them.
+ */
 static void
 hold(ShardNode *node, int64 ticket, int32 to, ShardControlKind kind, const StringInfo buffer)
 {
@@ -160,7 +163,7 @@ shard_node_step_done(ShardNode *node, int64 token, bool good, const char *why)
 	shard_node_step_answer(node, token, good, 0, false, why);
 }
 
-/* The same, with a result, or because nobody knows what became of it. */
+/* A command is over, with a result, or because what became of it is not known. */
 void
 shard_node_step_answer(ShardNode *node, int64 token, bool good, int64 number, bool unknown,
 					   const char *why)
@@ -199,7 +202,7 @@ finish_done(ShardNode *node, ShardAction *done, bool wrote)
 	done->kind = SHARD_ACTION_NONE;
 }
 
-/* What waited for transactions that are durable now goes on its way. */
+/* Send the messages, and end the commands, that waited for transactions that are durable now. */
 void
 shard_node_step_release(ShardNode *node)
 {
@@ -277,7 +280,7 @@ fill_header(const ShardNode *node, ShardControl *message, int32 to)
 		message->to_inc = member.inc_no;
 }
 
-/* A newcomer needs the cluster's id and somebody's address before it can learn the rest. */
+/* A newcomer needs the cluster's id and a member's address before it can learn the rest. */
 static void
 complete_welcome(const ShardNode *node, ShardControl *message)
 {
@@ -345,8 +348,8 @@ shard_node_step_is_stuck(const ShardNode *node, int64 now)
 }
 
 /*
- * What people are to know of a decision goes before what is told to other nodes because of it: hosts
- * write it down first.
+ * What people are to read of a decision goes before the messages that it causes, so that hosts write
+ * it down first.
  */
 static void
 put_decisions_first(ShardNode *node)

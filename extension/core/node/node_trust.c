@@ -1,12 +1,12 @@
 /*
  * core/node/node_trust.c
- *		Whom a node believes what (T7): ballots and eras in reach, ends of incarnations from those who were asked.
+ *		What a node believes of which sender (T7): ballots and eras in reach, ends of incarnations from the nodes that were asked.
  *
- * Whoever may call the node can say anything in anybody's name. What would be for good is therefore taken from who sits at the
- * registered address of the node that it is said for, when this node has called there; and numbers that have only one
- * direction, ballots and eras, rise by steps that leave room for as many more as there can ever be.
+ * A caller can say anything in any node's name. What would be for good is therefore taken from the process at the registered
+ * address of the node that it is said for, when this node has called there; and numbers that have only one direction, ballots
+ * and eras, rise by steps that leave room for as many more as there can ever be.
  *
- * Nothing here is durable. If the process dies right here, it is asked anew.
+ * Nothing here is durable. If the process dies right here, the nodes are asked again.
  */
 #ifndef FRONTEND
 #include "postgres.h"
@@ -17,12 +17,15 @@
 #include "core/node/node_private.h"
 
 /*
- * A ballot may be so far above all that this node knows: 2^20 rounds, which are 43 hours of elections that never end.
- * Ballots have room for 2^26 such steps, each of which has to become durable before the next.
+ * A ballot may be this far above all ballots that this node knows: 2^20 rounds, as many as 43 hours of elections
+ * take. Ballots have room for 2^26 such steps, each of which has to become durable before the next.
  */
 #define BALLOT_STEP (INT64CONST(1) << (16 + 20))
 
-/* After a pause of the own process all others look silent; who lives has been heard again after so long. */
+/*
+ * After a pause of the own process all others look silent; a live member has been heard again after so
+ * long.
+ */
 #ifdef SHARD_MUTANT_ALL_SILENT_AFTER_PAUSE
 #define LISTEN_AFTER_PAUSE 0
 #else
@@ -32,7 +35,10 @@
 /* An era begins by an operator's word. */
 #define ERA_STEP 1024
 
-/* Does it come from who sits at the address of the node that it is said for? Who is no node yet sits nowhere. */
+/*
+ * Does it come from the address of the node that it is said for? A joiner is no node yet and has no address
+ * here.
+ */
 static bool
 is_answer(const ShardNode *node, const ShardControl *message)
 {
@@ -40,8 +46,8 @@ is_answer(const ShardNode *node, const ShardControl *message)
 }
 
 /*
- * See node_private.h. An answer to who joins is of another cluster, where numbers are others' (it has the join's token); nothing
- * else counts that a seed says.
+ * An answer to a joiner is of another cluster, in which numbers belong to other nodes (it has the join's
+ * token); nothing else counts that a seed says.
  */
 bool
 shard_node_trust_sender(ShardNode *node, const ShardControl *message)
@@ -110,7 +116,10 @@ is_of_holder(ShardControlKind kind)
 	}
 }
 
-/* Is it of the ballot of somebody else? Who may speak for one node could decide in the name of another one. */
+/*
+ * Is it of another node's ballot? Otherwise a caller that may speak for one node could decide in the name of
+ * another one.
+ */
 static bool
 is_usurped(const ShardControl *message)
 {
@@ -120,7 +129,10 @@ is_usurped(const ShardControl *message)
 	return is_of_holder(message->kind) && (uint16) message->b != message->from;
 }
 
-/* Is a ballot further up than elections can have come? Who has learned nothing yet of its cluster cannot know. */
+/*
+ * Is a ballot further up than elections can have come? A node that has learned nothing yet of its cluster cannot
+ * know.
+ */
 static bool
 is_out_of_reach(ShardNode *node, const ShardControl *message)
 {
@@ -135,7 +147,6 @@ is_out_of_reach(ShardNode *node, const ShardControl *message)
 		   most - known > BALLOT_STEP;
 }
 
-/* See node_private.h. */
 bool
 shard_node_trust_ballots(ShardNode *node, const ShardControl *message)
 {
@@ -151,7 +162,10 @@ shard_node_trust_ballots(ShardNode *node, const ShardControl *message)
 	return false;
 }
 
-/* What the coordinator alone says to members. It says it again, to who has not heard of its office yet. */
+/*
+ * What the coordinator alone says to members. It says it again, to members that have not heard of its
+ * office yet.
+ */
 static bool
 is_order(ShardControlKind kind)
 {
@@ -170,7 +184,7 @@ is_order(ShardControlKind kind)
 	}
 }
 
-/* See node_private.h. A shard that is stopped for a move that nobody has decided would handle nothing any more. */
+/* A shard that is stopped for a move that was not decided would handle nothing any more. */
 bool
 shard_node_trust_orders(ShardNode *node, const ShardControl *message)
 {
@@ -187,7 +201,6 @@ shard_node_trust_orders(ShardNode *node, const ShardControl *message)
 	return false;
 }
 
-/* See node_private.h. */
 int64
 shard_node_trust_next_ballot(const ShardNode *node)
 {
@@ -202,14 +215,13 @@ shard_node_trust_next_ballot(const ShardNode *node)
 	return (((ballot >> 16) + 1) << 16) | (uint16) node->id;
 }
 
-/* See node_private.h. */
 bool
 shard_node_trust_era(ShardNode *node, const ShardControl *message)
 {
 #ifdef SHARD_MUTANT_ERA_OF_ANYBODY
 	return true;
 #endif
-	/* a journal calls nobody: its members are those who may connect to its database */
+	/* a journal calls no node: its members are those that may connect to its database */
 	if (message->era - node->era <= ERA_STEP &&
 		(is_answer(node, message) || node->config.journal_voter))
 		return true;
@@ -219,7 +231,6 @@ shard_node_trust_era(ShardNode *node, const ShardControl *message)
 	return false;
 }
 
-/* See node_private.h. */
 bool
 shard_node_trust_era_to_come(const ShardNode *node, int32 era)
 {
@@ -227,7 +238,7 @@ shard_node_trust_era_to_come(const ShardNode *node, int32 era)
 }
 
 /*
- * See node_private.h. The era that a node is sealed for leaves room for the one that forced voters begin above it, which
+ * The era that a node is sealed for leaves room for the one that forced voters begin above it, which
  * others have to enter.
  */
 bool
@@ -252,8 +263,8 @@ is_of_journal(const ShardNode *node, const ShardControl *message)
 }
 
 /*
- * See node_private.h. Whoever has no office decides nothing, also if he is asked. Who has not heard of one yet hears it, by
- * a heartbeat or as the answer to its join, before what is decided there.
+ * A node that has no office decides nothing, also if it is asked. A member that has not heard of the
+ * office yet hears of it, by a heartbeat or as the answer to its join, before what is decided there.
  */
 bool
 shard_node_trust_facts(ShardNode *node, int64 now, const ShardControl *message)
@@ -280,9 +291,9 @@ shard_node_trust_facts(ShardNode *node, int64 now, const ShardControl *message)
 /* ---- what operators wish ----------------------------------------------------------------------- */
 
 /*
- * The code of a member's incarnation at its address, in this office. It is said to that address alone, so who else speaks in
- * its name has not got it, nor who sits where it was before. What voters seal has a node's id where this has a ballot,
- * which is greater than all of those (node_identity.c).
+ * The code of a member's incarnation at its address, in this office. It is said to that address alone, so another caller in
+ * its name has not got it, nor has a process at its former address. What voters seal has a node's id where this has a
+ * ballot, which is greater than all of those (node_identity.c).
  */
 static ShardUuid
 code_of(const ShardNode *node, int32 member, int32 inc_no)
@@ -306,7 +317,6 @@ code_of(const ShardNode *node, int32 member, int32 inc_no)
 	return node->config.seal ? node->config.seal(node->secret, bytes, length) : (ShardUuid){0, 0};
 }
 
-/* See node_private.h. */
 bool
 shard_node_trust_wish(ShardNode *node, const ShardControl *message)
 {
@@ -332,7 +342,9 @@ is_text(const ShardNode *node, const char *text)
 	return text == NULL || node->config.is_text(text, strlen(text));
 }
 
-/* Of a record that cannot be read there are none. */
+/*
+ * Are all texts of a record such as this database can have? A record that cannot be read has none.
+ */
 static bool
 has_texts(ShardNode *node, const ShardMapEntry *entry)
 {
@@ -356,7 +368,7 @@ has_texts(ShardNode *node, const ShardMapEntry *entry)
 	return true;
 }
 
-/* See node_private.h. A sentence may have been cut within a character, by whoever made it. */
+/* A sentence may have been cut within a character, by the node that made it. */
 bool
 shard_node_trust_texts(ShardNode *node, ShardControl *message)
 {
@@ -408,7 +420,7 @@ is_unreachable(const ShardNode *node, int64 now, int32 id)
 	return false;
 }
 
-/* See node_private.h. A host takes a step more often, but for a node that is alone. */
+/* A host takes a step more often, but for a node that is alone. */
 void
 shard_node_trust_step(ShardNode *node, int64 now)
 {
@@ -417,7 +429,10 @@ shard_node_trust_step(ShardNode *node, int64 now)
 	node->stepped = now;
 }
 
-/* Have more than half of those said it who can be heard? After a pause of its own a node has to listen before it knows. */
+/*
+ * Have more than half of those members said it that can be heard? After a pause of its own a node has to listen before it
+ * knows.
+ */
 static bool
 most_say_so(const ShardNode *node, int64 now)
 {
@@ -445,7 +460,10 @@ most_say_so(const ShardNode *node, int64 now)
 	return 2 * say > others;
 }
 
-/* See node_private.h. Who has learned the end of an incarnation may have done so from voters that were given up. */
+/*
+ * A node that has learned the end of an incarnation may have done so from voters that were given
+ * up.
+ */
 void
 shard_node_trust_era_begins(ShardNode *node)
 {
@@ -477,7 +495,6 @@ tells_successor(const ShardNode *node, const ShardControl *message)
 		   !shard_record_uuid_equal(message->uuid, node->inc_uuid);
 }
 
-/* See node_private.h. */
 bool
 shard_node_trust_fenced(ShardNode *node, int64 now, const ShardControl *message)
 {
@@ -490,7 +507,10 @@ shard_node_trust_fenced(ShardNode *node, int64 now, const ShardControl *message)
 #endif
 	if (!is_answer(node, message))
 	{
-		/* Who sits at that node's address answers, when its own time has come: it is called all the time. */
+		/*
+		 * The process at that node's address answers, when its own time has come: it is called all the
+		 * time.
+		 */
 		shard_action_log_peer(
 			node->out, 15 /* LOG */, message->from, message->kind,
 			"node %d, or who speaks for it, says that incarnation %d of node %d is "

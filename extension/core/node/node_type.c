@@ -3,19 +3,19 @@
  *		The types that run on a node: their ids in the cluster, registration, and dropping them.
  *
  * A type is known by its name until the cluster has given it an id. A host that had to give it a number
- * before wishes for that number; it is granted if nobody can have had it. Registration is volatile and
+ * before wishes for that number; it is granted if it cannot have been given. Registration is volatile and
  * repeated until it is acknowledged (C3); a later one replaces what an earlier one said.
  *
- * A type that is dropped leaves the map if this node is its cluster: one batch, the type with all its
- * homes and pins, so that nobody can meet one without the other. It waits until no change of the type
- * is under way; meanwhile the workers hear nothing of it, and a new type of that name waits. If the
- * process dies before the batch is decided, the map still has a type that its host lacks: the host
- * compares them when it starts, and drops it again.
+ * A type that is dropped leaves the map if this node is its cluster: one batch, the type with all its homes
+ * and pins, so that no reader can meet one without the other. It waits until no change of the type is under
+ * way; meanwhile the workers hear nothing of it, and a new type of that name waits. If the process dies
+ * before the batch is decided, the map still has a type that its host lacks: the host compares them when it
+ * starts, and drops it again.
  *
- * In a cluster with others the coordinator finds out that nobody has a type any more (C9). For that the host
- * says as of when it has told all that it has, or may be about to have; and a name that is only wished for
- * is not taken for a type that was there before: whether that goes, or somebody has it, the coordinator
- * knows.
+ * In a cluster with others the coordinator finds out that no member has a type any more (C9). For that the
+ * host says as of when it has told all that it has, or may be about to have; and a name that is only wished
+ * for is not taken for a type that was there before: only the coordinator knows whether that type goes, or a
+ * member has it.
  */
 #ifndef FRONTEND
 #include "postgres.h"
@@ -56,7 +56,7 @@ find_id(const ShardNode *node, const ShardMap *map, const char *name)
 	return 0;
 }
 
-/* Owners' types may go, and the setting of who may share change. */
+/* Owners' types may go, and the setting that lets owners share a group may change. */
 #define GROUP_AGAIN (5 * SHARD_SECOND)
 
 /* The coordinator says what it knows of a type by then, or marks it. */
@@ -72,8 +72,7 @@ changed(ShardNode *node)
 }
 
 /*
- * Is the type only wished for? Its row, if it ever gets one, is not committed: whoever wishes for it has no number
- * of his own.
+ * Is the type only wished for? Its row, if it ever gets one, is not committed: a wish without a number of its own.
  */
 static bool
 is_wish(const NodeType *type)
@@ -102,7 +101,10 @@ set_wish(ShardNode *node, NodeType *type, const ShardTypeRecord *record, int32 n
 	return true;
 }
 
-/* Do its states have another structure here than in the cluster? Only hosts, and who will be one, know. */
+/*
+ * Do its states have another structure here than in the cluster? Only hosts know, and nodes that are about
+ * to be hosts.
+ */
 static bool
 state_differs(const NodeType *type, const ShardTypeRecord *known, ShardArena *arena)
 {
@@ -134,7 +136,7 @@ is_altered(const ShardNode *node, const NodeType *type)
 		   state_differs(type, &known, node->arena);
 }
 
-/* What has an id is told again: the coordinator hears of it if its states are other ones. */
+/* A type with an id is told again: the coordinator hears if the structure of its states differs. */
 static void
 wish_again(ShardNode *node, NodeType *type, const ShardTypeRecord *record, int32 number)
 {
@@ -149,9 +151,9 @@ wish_again(ShardNode *node, NodeType *type, const ShardTypeRecord *record, int32
 }
 
 /*
- * Whose is the type in the cluster? As long as it is another one's it runs nowhere here, and the coordinator is asked
- * once: where nobody else has the type, the record follows. known: the record, NULL: the one that was learned. True: it
- * is not as before.
+ * Which owner has the type in the cluster? As long as it is another owner than here the type runs nowhere here, and the
+ * coordinator is asked once: where no other member has the type, the record follows. known: the record, NULL: the one
+ * that was learned. True: it is not as before.
  */
 static bool
 judge_owner(ShardNode *node, NodeType *type, const ShardMapEntry *known)
@@ -208,7 +210,10 @@ add_type(ShardNode *node, const ShardTypeRecord *record, bool proxy, int32 numbe
 		changed(node);
 }
 
-/* A type of this node got its id. Was the type of its states altered while nobody could hear of it? */
+/*
+ * A type of this node got its id. Was the type of its states altered before the cluster could hear of
+ * it?
+ */
 static void
 resolved(ShardNode *node, NodeType *type, int32 type_id, const ShardTypeRecord *known)
 {
@@ -219,7 +224,7 @@ resolved(ShardNode *node, NodeType *type, int32 type_id, const ShardTypeRecord *
 	type->altered |= type->foreign;
 }
 
-/* The cluster has a type of that name that is another one. */
+/* The cluster has another type of that name. */
 static void
 refused(ShardNode *node, NodeType *type, const ShardTypeRecord *known)
 {
@@ -235,8 +240,9 @@ refused(ShardNode *node, NodeType *type, const ShardTypeRecord *known)
 }
 
 /*
- * Has a type of this node the id of a record of that name? One that goes has nobody but who had it before. One
- * that was there when it was wished for may be about to go: the coordinator knows, if it can be asked.
+ * Has a type of this node the id of a record of that name? A record that goes belongs only to nodes that had
+ * it before. A record that was there when the type was wished for may be about to go: the coordinator knows,
+ * if it can be asked.
  */
 static bool
 is_same(const NodeType *type, const ShardMapEntry *known, const ShardTypeRecord *record, int64 now)
@@ -249,8 +255,8 @@ is_same(const NodeType *type, const ShardMapEntry *known, const ShardTypeRecord 
 }
 
 /*
- * Is what this node has the type of that record? What has its number is, whoever owns it meanwhile; a new one is not,
- * if its owner is another role.
+ * Is what this node has the type of that record? A type that has the record's number is, even if its owner has
+ * changed meanwhile; a new type is not, if its owner is another role.
  */
 static bool
 agrees(const NodeType *type, const ShardMapEntry *known, const ShardTypeRecord *record,
@@ -356,7 +362,10 @@ send_registration(ShardNode *node, int64 now)
 		const NodeType *type = &node->types[i];
 		int32 id = type->type_id != 0 ? type->type_id : type->wish.key.a;
 
-		/* What it may not host yet, or not any more, it has all the same. */
+		/*
+		 * A type that this node may not host yet, or not any more, is listed as one that the node
+		 * has.
+		 */
 		if (type->type_id != 0 && !type->proxy && !type->foreign)
 			message->nodes[message->n_nodes++] = id;
 		else if (id != 0)
@@ -365,8 +374,8 @@ send_registration(ShardNode *node, int64 now)
 }
 
 /*
- * Announce what runs here, until the coordinator of the day has acknowledged it (C3). What is wished for comes
- * behind that: a type that was just dropped may be wished for anew.
+ * Announce what runs here, until the present coordinator has acknowledged it (C3). Wishes are sent after that:
+ * a type that was just dropped may be wished for again.
  */
 void
 shard_node_type_announce(ShardNode *node, int64 now)
@@ -397,7 +406,7 @@ lacks(ShardNode *node, NodeType *type, ShardTypeRefusal what, int64 now)
 	node->next_register = 0;
 }
 
-/* Is the answer that the cluster has no group or room for what is asked for still? */
+/* Does the answer say that the cluster has no group or room, for what this node still asks for? */
 static bool
 is_lack(const NodeType *type, const ShardControl *message, const ShardTypeRecord *record)
 {
@@ -431,7 +440,10 @@ type_answered(ShardNode *node, int64 now, const ShardControl *message)
 			lacks(node, type, (ShardTypeRefusal) message->refusal, now);
 			return;
 		}
-	/* A host goes on until the cluster knows; who wants to be one, until it has learned that, or is refused. */
+	/*
+	 * A host goes on until the cluster knows; a node that wants to be one, until it has learned that, or is
+	 * refused.
+	 */
 	if ((message->flag || type->proxy) && message->entries[0].length == type->wish.length &&
 		memcmp(message->entries[0].value, type->wish.value, type->wish.length) == 0)
 		type->altered = message->flag && type->proxy && is_altered(node, type);
@@ -589,7 +601,7 @@ shard_node_type_receive(ShardNode *node, int64 now, const ShardControl *message)
 	else if (message->kind == SHARD_CONTROL_REGISTER_ACK && message->from == node->coordinator &&
 			 message->token > node->registration)
 	{
-		/* Somebody has registered this node with a list of his. */
+		/* Another process has registered this node with a list of its own. */
 		node->registration = message->token;
 		changed(node);
 		shard_action_log_peer(
@@ -601,7 +613,7 @@ shard_node_type_receive(ShardNode *node, int64 now, const ShardControl *message)
 #endif
 }
 
-/* A type's record was learned, as it is now: what was refused may be the same by now. */
+/* A type's present record was learned: a type that was refused may agree with it now. */
 static void
 type_learned(ShardNode *node, NodeType *type, const ShardMapEntry *entry)
 {
@@ -638,7 +650,7 @@ shard_node_type_learned(ShardNode *node, const ShardMapEntry *entry)
 	node->next_want = 0;
 }
 
-/* Another coordinator knows nothing of what runs here, and may take what the one before refused. */
+/* A new coordinator knows nothing of what runs here, and may take what the former one refused. */
 void
 shard_node_type_new_coordinator(ShardNode *node)
 {

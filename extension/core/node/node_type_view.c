@@ -21,7 +21,7 @@ shard_node_find_type(const ShardNode *node, const char *name)
 	return NULL;
 }
 
-/* See node.h: it was dropped here, and the map still has it. */
+/* it was dropped here, and the map still has it. */
 bool
 shard_node_drops_type(const ShardNode *node, int32 type_id)
 {
@@ -33,7 +33,6 @@ shard_node_drops_type(const ShardNode *node, int32 type_id)
 	return false;
 }
 
-/* See node.h. */
 bool
 shard_node_asks_for_type(const ShardNode *node, const char *name)
 {
@@ -42,7 +41,6 @@ shard_node_asks_for_type(const ShardNode *node, const char *name)
 	return type && (type->type_id == 0 ? !type->refused : type->altered);
 }
 
-/* See node.h. */
 ShardTypeRefusal
 shard_node_type_lacks(const ShardNode *node, const char *name)
 {
@@ -51,21 +49,19 @@ shard_node_type_lacks(const ShardNode *node, const char *name)
 	return type ? type->lacks : SHARD_TYPE_NOT_TAKEN;
 }
 
-/* See node.h. */
 bool
 shard_node_asks_for_types(const ShardNode *node)
 {
 	return node->types_as_of < node->types_n;
 }
 
-/* See node.h. */
 const char *
 shard_node_type_name(const ShardNode *node, int at)
 {
 	return at < node->n_types ? node->types[at].name : NULL;
 }
 
-/* See node.h. What the cluster has not given an id yet was in no registration. */
+/* What the cluster has not given an id yet was in no registration. */
 bool
 shard_node_registered(const ShardNode *node)
 {
