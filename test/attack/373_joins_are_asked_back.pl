@@ -110,10 +110,10 @@ my $silent;
 do { $silent = IO::Socket::INET->new(LocalAddr => '127.0.0.1', Listen => 1000, Proto => 'tcp') or die "socket: $!" } while length $silent->sockport != length $third->{port};
 my $dead = unpack 'H*', record_at($silent->sockport);
 my $node = $third;
-my $log = -s $node->server->logfile;
 $node->sql("INSERT INTO shard.control SELECT store, kind, 1000 + i, b, n, deleted, '\\x$dead' FROM shard.control, generate_series(1, ${\DEAD}) i WHERE store = ${\LEARNED} AND kind = $kind AND a = "
 	. $node->n);
 $node->server->stop('fast');
+my $log = -s $node->server->logfile;
 $node->server->start;
 $node->wait_value($members, 4 + DEAD, 'the node to know its map');
 my ($far) = grep { $_->n != $node->n } $cluster->others($coordinator->n);
