@@ -64,7 +64,10 @@ typedef struct ShardSegments
 
 extern void shard_passivation_segments_init(ShardSegments *segments, int levels);
 
-/* Divide a limit by the proportions of the levels, NULL: equally. All entities stay for now. */
+/*
+ * Divides a limit by the proportions of the levels; NULL: equally. No entity leaves by that: the caller that lowers a limit pops entities
+ * until the segments are below it.
+ */
 extern void
 shard_passivation_segments_set_limit(ShardSegments *segments, int limit, const int *proportion);
 
