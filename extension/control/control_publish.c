@@ -87,6 +87,10 @@ why_not(void)
 		return "joining another cluster";
 	if (state->starting)
 		return "entity types are not registered yet";
+	if (shard_node_superseded_by(state->node) != 0)
+		return psprintf("incarnation %d of this node lives, and this database is a former life of "
+						"it: rebuild it; or end that one, and call shard_admit()",
+						shard_node_superseded_by(state->node));
 	if (state->stopped[0] != '\0')
 		return state->stopped;
 	return "the node was not admitted yet";
@@ -106,6 +110,8 @@ door(int32 status)
 		return status == SHARD_MEMBER_WRITTEN_OFF ? SHARD_BOARD_WRITTEN_OFF : SHARD_BOARD_FENCED;
 	if (state->view.downed)
 		return SHARD_BOARD_DOWNED;
+	if (shard_node_superseded_by(state->node) != 0)
+		return SHARD_BOARD_SUPERSEDED;
 	if (status == SHARD_MEMBER_EXITING)
 		return SHARD_BOARD_LEAVING;
 	if (shard_node_joining(state->node) || !shard_control_types_settled())

@@ -272,10 +272,16 @@ static const struct
 	[SHARD_BOARD_JOURNAL] = {"this database is a journal and takes no messages",
 							 "It keeps the map of a cluster, and is no member.",
 							 "Send at a member of the cluster."},
-	[SHARD_BOARD_DOWNED] = {
-		"this node was downed and takes no messages", "Its shards wait for it, with all they have.",
-		"Send at another member. It comes back when its server is restarted, or by "
-		"shard_admit() here; see shard_health()."}};
+	[SHARD_BOARD_DOWNED] =
+		{"this node was downed and takes no messages",
+		 "Its shards wait for it, with all they have.",
+		 "Send at another member. It comes back when its server is restarted, or by "
+		 "shard_admit() here; see shard_health()."},
+	[SHARD_BOARD_SUPERSEDED] = {
+		"this node waits for its admission and takes no messages",
+		"Another incarnation of it lives: this database is a former life of the node.",
+		"Send at another member. Rebuild this database from the one that lives; or see "
+		"shard_health()."}};
 
 void
 shard_board_refuse(ShardBoardDoor door)

@@ -83,6 +83,7 @@ typedef enum ShardBoardDoor
 	SHARD_BOARD_LEFT,		 /* no member any more: fenced as well */
 	SHARD_BOARD_JOURNAL,	 /* no node at all (R14) */
 	SHARD_BOARD_DOWNED,		 /* until its next start */
+	SHARD_BOARD_SUPERSEDED,	 /* not admitted, while another incarnation lives (I4) */
 	SHARD_BOARD_UNSAID		 /* the control worker has not spoken yet since the server started */
 } ShardBoardDoor;
 

@@ -276,6 +276,30 @@ numbers_are_good(const ShardControl *message)
 		   message->from_inc >= 0 && message->to_inc >= 0 && message->era >= 0;
 }
 
+/* Tells a caller which incarnation of it is the cluster's, as this node has learned. */
+static void
+tell_incarnation(ShardNode *node, int32 to, const ShardMemberRecord *member)
+{
+	ShardControl *reply = shard_action_send(node->out, to, SHARD_CONTROL_FENCED);
+
+	reply->inc_no = member->inc_no;
+	reply->uuid = member->inc_uuid;
+	reply->member_status = member->status;
+}
+
+/* Does a claim follow an incarnation that is over, and is it not the one that was granted (I4)? */
+static bool
+claims_after_another(const ShardControl *message, const ShardMemberRecord *member)
+{
+#ifdef SHARD_MUTANT_CLAIMANTS_HEAR_NOTHING
+	return false;
+#endif
+	return message->kind == SHARD_CONTROL_ADMIT && message->node == message->from &&
+		   message->inc_no < member->inc_no &&
+		   !shard_record_uuid_equal(message->uuid, member->inc_uuid) &&
+		   !shard_membership_is_gone(member->status);
+}
+
 /* Is the message one that this node may act upon (I5)? Answers FENCED where that helps the sender. */
 static bool
 header_is_good(ShardNode *node, int64 now, const ShardControl *message)
@@ -322,11 +346,10 @@ header_is_good(ShardNode *node, int64 now, const ShardControl *message)
 		message->kind == SHARD_CONTROL_GRANT)
 		return false;
 	/* Votes are judged by their ballots; a claim is what an unknown incarnation has to make. */
-	if (message->from_inc != 0 && message->from != node->id &&
-		shard_node_get_member(node, message->from, &member) && message->from_inc < member.inc_no)
+	if (message->from == node->id || !shard_node_get_member(node, message->from, &member))
+		return true;
+	if (message->from_inc != 0 && message->from_inc < member.inc_no)
 	{
-		ShardControl *reply;
-
 		/*
 		 * A node that was removed for good hears so, instead of hearing that another start of it
 		 * lives.
@@ -336,12 +359,11 @@ header_is_good(ShardNode *node, int64 now, const ShardControl *message)
 			shard_node_member_called(node, message);
 			return false;
 		}
-		reply = shard_action_send(node->out, message->from, SHARD_CONTROL_FENCED);
-		reply->inc_no = member.inc_no;
-		reply->uuid = member.inc_uuid;
-		reply->member_status = member.status;
+		tell_incarnation(node, message->from, &member);
 		return false;
 	}
+	if (claims_after_another(message, &member))
+		tell_incarnation(node, message->from, &member);
 	return true;
 }
 
@@ -616,6 +638,12 @@ bool
 shard_node_fenced(const ShardNode *node)
 {
 	return node->fenced;
+}
+
+int32
+shard_node_superseded_by(const ShardNode *node)
+{
+	return node->superseded_by;
 }
 
 int64

@@ -209,6 +209,9 @@ extern ShardNodeClaim shard_node_is_claimed(const ShardNode *node, int32 id, int
 extern bool shard_node_registered(const ShardNode *node);
 extern bool shard_node_fenced(const ShardNode *node);
 
+/* The incarnation that is the cluster's, if this database is a former life of the node and not admitted (I4); else 0. */
+extern int32 shard_node_superseded_by(const ShardNode *node);
+
 /*
  * Rises when a home at this node is learned to be another: SHARD_EVENT_EMPTIED from before counts no more, and one
  * that was found out by looks from before must not be told (M20).

@@ -7,8 +7,8 @@
  * heard of it, the next start finds the granted number among those that it wrote down, and so knows
  * its place; a copy that was put back lacks that row and is refused.
  *
- * A restarted node whose state no other node could have taken over handles messages at once (I4).
- * Everything else waits for the admission.
+ * A restarted node whose state no other node could have taken over handles messages at once (I4), until it
+ * hears of another incarnation of the node. Everything else waits for the admission.
  */
 #ifndef FRONTEND
 #include "postgres.h"
@@ -47,7 +47,8 @@ may_handle_early(const ShardNode *node)
 {
 	ShardMemberRecord self;
 
-	return node->found_itself && node->start_kind == SHARD_START_RESTART && node->inc_no > 0 &&
+	return node->superseded_by == 0 && node->found_itself &&
+		   node->start_kind == SHARD_START_RESTART && node->inc_no > 0 &&
 		   shard_node_get_member(node, node->id, &self) && self.inc_no == node->inc_no &&
 		   shard_membership_is_member(self.status) && self.gate == SHARD_GATE_LOCAL &&
 		   !has_leases(node);
@@ -107,8 +108,8 @@ peer_of(ShardNode *node, int64 now, int32 id)
 
 /* ---- admission -------------------------------------------------------------------------------- */
 
-static bool
-is_claimed(const ShardNode *node, ShardUuid uuid)
+bool
+shard_node_member_claimed(const ShardNode *node, ShardUuid uuid)
 {
 	for (int i = 0; i < node->n_claimed; i++)
 	{
@@ -137,12 +138,31 @@ fence(ShardNode *node, const char *why)
 	shard_node_member_workers(node, why);
 }
 
+/*
+ * Another incarnation lives, which this database never claimed, before this start was admitted: the database is a former
+ * life of the node, which has no right to its shards (I4). An operator may admit it all the same.
+ */
+static void
+superseded(ShardNode *node, int32 inc_no)
+{
+	if (node->superseded_by == inc_no)
+		return;
+	node->superseded_by = inc_no;
+	shard_action_log(
+		node->out, 19 /* WARNING */,
+		"node %d is not admitted and stops: incarnation %d of it is the cluster's, and "
+		"this database is a former life of it, from incarnation %d",
+		node->id, inc_no, node->inc_no);
+	shard_node_member_workers(node, "another incarnation of this node lives");
+}
+
 /* The grant of this start's incarnation was learned. */
 static void
 admitted(ShardNode *node, int32 inc_no)
 {
 	node->inc_no = inc_no;
 	node->admitted = true;
+	node->superseded_by = 0;
 	node->n_fenced_by = 0;
 	node->claimed[0] = node->inc_uuid;
 	node->n_claimed = 1;
@@ -216,7 +236,7 @@ shard_node_member_self(ShardNode *node)
 		if (!node->admitted)
 			admitted(node, self.inc_no);
 	}
-	else if (is_claimed(node, self.inc_uuid))
+	else if (shard_node_member_claimed(node, self.inc_uuid))
 	{
 		/* Granted to an earlier start of this very database. */
 		if (self.inc_no > node->inc_no)
@@ -622,8 +642,10 @@ shard_node_member_receive(ShardNode *node, int64 now, const ShardControl *messag
 				break;
 			if (message->n_entries > 0)
 				shard_node_learn_end(node, &message->entries[0]);
-			else
+			else if (node->admitted)
 				fence(node, "another incarnation of the node lives");
+			else
+				superseded(node, message->inc_no);
 			break;
 		default:
 			break;

@@ -176,6 +176,8 @@ struct ShardNode
 	int32 fenced_by
 		[SHARD_MAX_MEMBERS]; /* nodes that said, when asked, that this incarnation is over */
 	int n_fenced_by;
+	int32
+		superseded_by; /* not admitted: the incarnation that lives, which this database never claimed; 0: none */
 	int64 stepped;	   /* when the last step was */
 	int64 awake_since; /* before that there was a pause: a silent node may have spoken meanwhile */
 	int32
@@ -324,6 +326,9 @@ extern void shard_node_member_event(ShardNode *node, const ShardNodeEvent *event
 extern void shard_node_member_workers(ShardNode *node, const char *why);
 extern void shard_node_member_heard(ShardNode *node, int64 now, int32 from);
 extern void shard_node_member_called(ShardNode *node, const ShardControl *message);
+
+/* Is the incarnation one that this database has claimed since it was admitted last (I7)? */
+extern bool shard_node_member_claimed(const ShardNode *node, ShardUuid uuid);
 
 /* Tell which incarnation was found at this node's registered address. */
 extern void

@@ -487,12 +487,11 @@ tells_end(const ShardNode *node, const ShardControl *message)
 		   shard_membership_is_gone(member.status);
 }
 
-/* Does it say that another incarnation lives? One that was not admitted yet may be that. */
+/* Does it say that another incarnation lives? What this database has claimed is no other one: it has not heard of the grant. */
 static bool
 tells_successor(const ShardNode *node, const ShardControl *message)
 {
-	return node->admitted && message->inc_no > node->inc_no &&
-		   !shard_record_uuid_equal(message->uuid, node->inc_uuid);
+	return message->inc_no > node->inc_no && !shard_node_member_claimed(node, message->uuid);
 }
 
 bool
