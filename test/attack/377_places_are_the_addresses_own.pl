@@ -34,7 +34,7 @@ $liar->message(ADMIT);
 my $bound = ShardWire::Member->new($second, $coordinator, 'bound');
 is(($bound->call(call_sql('control', claims())))[1], '42501', 'P54 a role that is bound to another node does not speak for it');
 is(($bound->call(call_sql('control', claims(from => $second->n))))[1], '', 'P54 in its own name it may speak');
-like(slurp_file($coordinator->server->logfile), qr/node ${\$second->n}, or who speaks for it, claims to be node ${\$third->n}; it is ignored/, 'P54 and claims nobody else\'s place: the log says who tried');
+like(slurp_file($coordinator->server->logfile), qr/node ${\$second->n}, or a caller in its name, claims to be node ${\$third->n}; the message is ignored/, 'P54 and claims nobody else\'s place: the log says who tried');
 is($coordinator->sql('SELECT count(*) FROM shard_members WHERE claimed'), 0, 'P54 nor is it claimed');
 
 # The role of all links, in the node's name, all the time.

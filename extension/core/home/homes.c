@@ -253,7 +253,8 @@ static void
 log_long_list(const ShardControl *message, const char *what, ShardActions *out)
 {
 	shard_action_log_peer(out, 19 /* WARNING */, message->from, message->kind,
-						  "node %d, or who speaks for it, %s; it is ignored", message->from, what);
+						  "node %d, or a caller in its name, %s; the message is ignored",
+						  message->from, what);
 }
 
 /* Register: what a region hosts. Answered with the version that the homes are at (C3). */

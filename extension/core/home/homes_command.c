@@ -76,7 +76,8 @@ shard_homes_lose_office(ShardHomes *homes)
 	while (homes->n_waiters > 0)
 	{
 		answer(homes, 0, false,
-			   "the coordinator has changed meanwhile: perhaps it is carried out all the same");
+			   "the coordinator has changed meanwhile: perhaps the command is carried out all "
+			   "the same");
 		homes->answers[homes->n_answers - 1].unknown = true;
 	}
 }
@@ -284,7 +285,7 @@ shard_homes_give_up(ShardHomes *homes, int64 now, const ShardCommand *command,
 	else if (shard->confirmed)
 		*why = "the shard runs at its home";
 	else if (!shard_roster_reachable(roster, shard->node, now))
-		*why = "the shard's home cannot be reached: nobody knows whether it runs there";
+		*why = "the shard's home cannot be reached: it is not known whether the shard runs there";
 	else if (shard->asked == 0 || now - shard->asked < SHARD_RETRY_INTERVAL)
 		*why = "the shard's home was asked just now whether it runs; try again";
 	else

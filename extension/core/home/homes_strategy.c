@@ -261,7 +261,9 @@ tell_failure(ShardHomes *homes, int64 now, HomesStrategy *strategy, const PlanVi
 	if (!is_news(strategy, now, kind))
 		return;
 	shard_homes_decision(homes, SHARD_DECISION_STRATEGY, type, 0, 0, text);
-	shard_action_log(homes->out, 19 /* WARNING */, "the strategy of entity type \"%s\" failed, %s",
+	shard_action_log(homes->out, 19 /* WARNING */,
+					 "the allocation strategy of entity type "
+					 "\"%s\" failed, %s",
 					 plan->type.name, text);
 }
 
@@ -501,7 +503,8 @@ shard_homes_strategy_late(ShardHomes *homes, int64 now, ShardProposer *proposer,
 	for (int i = 0; i < homes->n_strategies; i++)
 	{
 		HomesStrategy *strategy = &homes->strategies[i];
-		ShardHomesStrategy answer = {.token = strategy->token, .error = "it has not answered"};
+		ShardHomesStrategy answer = {.token = strategy->token,
+									 .error = "the functions have not answered"};
 
 		if (strategy->question != HOMES_ASK_NOTHING && now >= strategy->deadline)
 			take_answer(homes, now, strategy, &answer, proposer, roster);

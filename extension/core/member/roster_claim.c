@@ -399,7 +399,8 @@ shard_roster_claim(ShardRoster *roster, int64 now, const ShardControl *message,
 	if (message->from != message->node)
 	{
 		shard_action_log_peer(out, ROSTER_WARNING, message->from, message->kind,
-							  "node %d, or who speaks for it, claims to be node %d; it is ignored",
+							  "node %d, or a caller in its name, claims to be node %d; the "
+							  "message is ignored",
 							  message->from, message->node);
 		return;
 	}

@@ -243,7 +243,7 @@ shard_roster_join(ShardRoster *roster, int64 now, const ShardControl *message,
 	(void) shard_roster_record(roster, decided, node, &joiner);
 	if (!shard_membership_is_member(joiner.status) && joiner.status != SHARD_MEMBER_DOWN)
 	{
-		refuse_join(message, "the node that this join made is gone; join anew", out);
+		refuse_join(message, "the node that this join made is gone; join again", out);
 		return;
 	}
 	reply = join_reply(message, out);

@@ -378,7 +378,7 @@ shard_roster_down(ShardRoster *roster, int64 now, ShardProposer *proposer, Shard
 	{
 		roster->told_side = true;
 		shard_action_log(out, ROSTER_WARNING,
-						 "strategy %s gives up the side of the coordinator: nobody is downed; "
+						 "strategy %s gives up the side of the coordinator: no node is downed; "
 						 "down the unreachable nodes with shard_down() if they are lost",
 						 shard_downing_name(kind));
 	}

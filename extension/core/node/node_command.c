@@ -637,7 +637,7 @@ tick(ShardNode *node, int64 now, int at)
 	else if (sent && command->ballot != node->coordinator_ballot)
 		end_command(
 			node, at, false, NODE_ANSWER_UNKNOWN, 0,
-			"the coordinator has changed meanwhile: perhaps it is carried out all the same");
+			"the coordinator has changed meanwhile: perhaps the command is carried out all the same");
 	else if (!sent && node->in_office && !waits_for_change(node, &command->command) &&
 			 (!plan || now >= node->next_plan))
 	{
@@ -647,13 +647,14 @@ tick(ShardNode *node, int64 now, int at)
 		drop_command(node, at);
 	}
 	else if (now >= command->deadline && plan && (sent || node->in_office))
-		end_command(node, at, false, NODE_ANSWER_KNOWN, 0,
-					"the coordinator has not answered, or makes plans for others; try again");
+		end_command(
+			node, at, false, NODE_ANSWER_KNOWN, 0,
+			"the coordinator has not answered, or makes plans for other callers; try again");
 	else if (now >= command->deadline)
 		end_command(node, at, false, sent ? NODE_ANSWER_UNKNOWN : NODE_ANSWER_KNOWN, 0,
-					sent
-						? "the coordinator has not answered: perhaps it is carried out all the same"
-						: "the cluster has no coordinator that could carry it out");
+					sent ? "the coordinator has not answered: perhaps the command is carried out "
+						   "all the same"
+						 : "the cluster has no coordinator that could carry it out");
 	else
 		return false;
 	return true;

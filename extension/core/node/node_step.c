@@ -146,8 +146,9 @@ hold(ShardNode *node, int64 ticket, int32 to, ShardControlKind kind, const Strin
 
 	if (!room || forgotten > 0)
 		shard_action_log_peer(node->out, 15 /* LOG */, to, 0,
-							  "messages to node %d are more than can wait until what they rest on "
-							  "is durable here: those that had no room are sent again, or never",
+							  "more messages to node %d than there is room for wait until what "
+							  "they rest on is durable here: messages that had no room are sent "
+							  "again, or never",
 							  to);
 	if (!room)
 		return;

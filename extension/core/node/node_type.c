@@ -606,8 +606,8 @@ shard_node_type_receive(ShardNode *node, int64 now, const ShardControl *message)
 		changed(node);
 		shard_action_log_peer(
 			node->out, 19 /* WARNING */, message->from, message->kind,
-			"somebody has told the coordinator, node %d, in this node's name what "
-			"types are here; it is told anew",
+			"a caller in this node's name has told the coordinator, node %d, which entity types "
+			"are here; this node tells the coordinator again",
 			message->from);
 	}
 #endif
