@@ -83,7 +83,7 @@ shard_routing_overtaken(const ShardRoute *route)
 	ereport(ERROR, (errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 					errmsg("ownership of shard %d of entity type %d was changed by another process",
 						   route->shard, route->type_id),
-					errdetail("It is read again, and the turn begins anew.")));
+					errdetail("The ownership is read again, and the turn starts again.")));
 }
 
 bool

@@ -12,7 +12,7 @@ my $cluster = ShardNodes->create(2, databases => 1, conf => 'shard.region_worker
 my ($one, $two) = $cluster->nodes;
 my $server = $one->server;
 my $log = slurp_file($server->logfile);
-like($log, qr/region worker 0 begins anew: this database is node 2 of another cluster now/, 'the worker of a node that joins begins anew');
+like($log, qr/region worker 0 starts again: this database is node 2 of another cluster now/, 'the worker of a node that joins starts again');
 unlike($log, qr/shard region.*exited with exit code/, 'which is no failure');
 
 $cluster->start_counter;
