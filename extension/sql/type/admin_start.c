@@ -198,8 +198,9 @@ refuse_lost_table(const char *name)
 		 errmsg("the state table of entity type \"%s\" was dropped", name),
 		 errdetail("The states of this node's entities went with it; messages wait."),
 		 errhint(
-			 "To have it made anew, empty, stop the type first: SELECT shard_stop_type(%s), then "
-			 "shard_start() again, and in the same transaction put back states of a backup.",
+			 "To have the table created again, empty, stop the type first: SELECT "
+			 "shard_stop_type(%s), then shard_start() again, and in the same transaction put back "
+			 "states of a backup.",
 			 literal)));
 }
 
@@ -215,9 +216,9 @@ make_table_anew(const ShardType *type, const ShardAdminType *wanted, ShardAdminT
 	stored->handler = wanted->handler;
 	shard_admin_table_create(stored);
 	ereport(WARNING,
-			(errmsg("state table of entity type \"%s\" was made anew, empty", wanted->name),
-			 errdetail("It had been dropped, and the states of this node's entities with it: they "
-					   "begin anew with the messages that wait."),
+			(errmsg("state table of entity type \"%s\" was created again, empty", wanted->name),
+			 errdetail("It had been dropped, and the states of this node's entities with it: the "
+					   "entities start again, empty, with the messages that wait."),
 			 errhint("States of a backup can be put into it in this transaction. Roll back if it "
 					 "is not wanted.")));
 }
@@ -375,10 +376,10 @@ tell_if_open(const ShardAdminType *type)
 		NOTICE,
 		(errmsg("any role may send to entity type \"%s\"", type->name),
 		 errdetail(
-			 "That is so while everybody may execute its handler, the default for functions."),
-		 errhint(
-			 "To say who sends: REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC, then GRANT it to them.",
-			 type->handler.name)));
+			 "PUBLIC may execute the handler of the type, which is the default for functions."),
+		 errhint("To choose which roles may send: REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC, then "
+				 "GRANT it to them.",
+				 type->handler.name)));
 }
 
 /*
