@@ -311,8 +311,8 @@ look_back(ShardWayBack *back)
 				(errcode(ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION),
 				 errmsg("the joining node cannot be reached at its own address"),
 				 errdetail("Tried from the seed: \"%s\": %s", back->dsn, question.error),
-				 errhint("Name an address by which all members reach it in own_dsn, and have its "
-						 "server let the role in that was given to shard_allow_peer().")));
+				 errhint("In own_dsn, name an address by which all members reach it, and have "
+						 "its server let in the role that was given to shard_allow_peer().")));
 }
 
 /*
@@ -373,9 +373,9 @@ take_address(const char *dsn, const ShardWho *me)
 				 errdetail("Tried from the seed: \"%s\": %s", dsn,
 						   questions[0].error != NULL ? questions[0].error
 													  : "another node answered"),
-				 errhint("It becomes the seed's address for all members: name a host, database and "
-						 "role that work from everywhere, the seed itself included; or say its "
-						 "address there with shard_set_address().")));
+				 errhint("The address in seed_dsn becomes the seed's address for all members: "
+						 "name a host, database and role that work from everywhere, the seed "
+						 "itself included; or say its address there with shard_set_address().")));
 	}
 	command.ground = questions[0].ground;
 	/* the address before does not lead here any more, or only through a process in between */

@@ -218,9 +218,8 @@ warn_of_exit(ShardMemberStatus status)
 	ereport(WARNING,
 			(errmsg("this node has no shards any more, but has not left yet"),
 			 errdetail_internal("%s", detail),
-			 errhint(
-				 "It goes on, and it is too late to cancel; see shard_peers and shard_members, or "
-				 "call shard_leave() again.")));
+			 errhint("The leave goes on, and it is too late to cancel it; see shard_peers and "
+					 "shard_members, or call shard_leave() again.")));
 }
 
 /* Says what keeps this node: a caller that waited for it would stop the server now. */
@@ -339,7 +338,8 @@ check_taken(const ErrorData *error)
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-			 errmsg("cannot cancel the leave of this node: nobody takes the command"),
+			 errmsg("cannot cancel the leave of this node: the control worker does not take the "
+					"command"),
 			 errdetail_internal("%s Nothing has changed.", still),
 			 errhint("See shard_health() and pg_stat_activity; have the process go on (SIGCONT), "
 					 "or restart the server, then call shard_leave(cancel => true) again.")));
@@ -408,14 +408,15 @@ shard_admin_leave(PG_FUNCTION_ARGS)
 	if (view.known && view.members <= 1 && status != SHARD_MEMBER_REMOVED)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("this node is the only member of its cluster"),
-						errhint("There is nobody to leave to; drop the extension to end it.")));
+						errhint("There is no member that could have its shards; drop the "
+								"extension to end this node.")));
 	if (status != SHARD_MEMBER_REMOVED)
 		shard_command_not_downed();
 	if (cancel && status == SHARD_MEMBER_REMOVED)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("cannot cancel the leave of this node"),
 						errdetail("It has left its cluster, and its shards live at other members."),
-						errhint("An extension that is created anew can join again; see "
+						errhint("An extension that is created again can join again; see "
 								"shard_join().")));
 	if (cancel)
 	{

@@ -117,7 +117,7 @@ check_seed(const ShardWayBack *back, const char *seed_dsn)
 	if (!back->known)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("the seed does not know yet who it is"),
+				 errmsg("the seed does not know its identity yet"),
 				 errdetail("Asked at \"%s\".", seed_dsn),
 				 errhint("See shard_health() there. Seeds are members: a copy, or a node whose "
 						 "workers do not run, is none.")));
@@ -142,7 +142,7 @@ check_way_back(const ShardWayBack *back, const ShardWho *me)
 						errdetail("The seed tried \"%s\" and found %s.", back->dsn,
 								  back->found ? psprintf("node %d of another cluster or start",
 														 back->there.node)
-											  : "nobody who knows who he is"),
+											  : "no node that knows its identity"),
 						errhint("Give the address of this database in own_dsn.")));
 }
 
@@ -183,17 +183,16 @@ check_stays(const char *own_dsn)
 	shard_board_get(shard_shmem_database(), &view);
 	record = shard_command_member(view.node);
 	if (record != NULL && record->status > SHARD_MEMBER_UP && record->status != SHARD_MEMBER_DOWN)
-		ereport(
-			ERROR,
-			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-			 errmsg("this node cannot join that cluster again"),
-			 errdetail("It was node %d there, which is %s.", view.node,
-					   shard_membership_status_name(record->status)),
-			 errhint(
-				 "Join an empty database. shard_reset_cluster_data() makes this one a node of its own, "
-				 "with its types and states; to join it has to be empty: here, read what you need, "
-				 "DROP EXTENSION shard CASCADE, create it anew, call shard_allow_peer() again, and "
-				 "start the types.")));
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("this node cannot join that cluster again"),
+				 errdetail("It was node %d there, which is %s.", view.node,
+						   shard_membership_status_name(record->status)),
+				 errhint(
+					 "Join an empty database. shard_reset_cluster_data() makes this one a node of "
+					 "its own, with its types and states; to join it has to be empty: here, read "
+					 "what you need, DROP EXTENSION shard CASCADE, create it again, call "
+					 "shard_allow_peer() again, and start the types.")));
 	if (record != NULL && own_dsn != NULL && strcmp(own_dsn, record->dsn) != 0)
 		ereport(WARNING,
 				(errmsg("this node is node %d of that cluster already, and keeps its address",
@@ -290,8 +289,8 @@ notice_two(void)
 	if (view.members == 2)
 		ereport(NOTICE,
 				(errmsg("of two members only the older one votes"),
-				 errdetail("If it is lost, known shards go on, but no shard gets a home and nobody "
-						   "joins until it is back."),
+				 errdetail("If the older member is lost, shards with homes go on, but no shard "
+						   "gets a home and no node joins until that member is back."),
 				 errhint(
 					 "With a third member, which need not host anything, any one may be lost.")));
 }

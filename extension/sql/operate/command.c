@@ -189,8 +189,8 @@ shard_command_wait_known(void)
 	{
 		if (shard_clock_now() >= deadline)
 			ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-							errmsg("this node does not know yet who it is"),
-							errdetail("Its control worker has not spoken."),
+							errmsg("this node does not know its identity yet"),
+							errdetail("Its control worker has not told it yet."),
 							errhint("See shard_health() and the server's log.")));
 		shard_command_nap();
 	}
@@ -230,8 +230,8 @@ shard_command_not_written_off(void)
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 			 errmsg("this node was written off, for good"),
-			 errdetail("It was node %d of its cluster: its shards begin anew at other members, and "
-					   "no start of it is admitted any more.",
+			 errdetail("It was node %d of its cluster: its shards start again, empty, at other "
+					   "members, and no start of it is admitted any more.",
 					   view.node),
 			 errhint(
 				 "Read from it what is needed, then drop the extension or the database, and join "
@@ -247,10 +247,10 @@ shard_command_member_remains(const char *function, int32 node)
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 			 errmsg("cannot execute %s: node %d was written off, for good", function, node),
-			 errdetail("Its shards begin anew at other members, and no start of it is admitted any "
-					   "more."),
-			 errhint("Read from it what is needed; its database joins under another number, empty, "
-					 "when the extension was dropped there and created anew.")));
+			 errdetail("Its shards start again, empty, at other members, and no start of it is "
+					   "admitted any more."),
+			 errhint("Read from it what is needed; its database joins under another number, "
+					 "empty, when the extension was dropped there and created again.")));
 }
 
 void
@@ -283,8 +283,8 @@ shard_command_need_coordinator(const char *function)
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 			 errmsg("cannot execute %s: there is no coordinator", function),
-			 errdetail("This node hears of none: it needs a majority of the voters, and here a "
-					   "control worker that runs."),
+			 errdetail("This node hears of no coordinator: a coordinator needs a majority of the "
+					   "voters, and this node a control worker that runs."),
 			 errhint(
 				 "See shard_health() here, and shard_members at other nodes. Only if the voters "
 				 "are lost for good, see shard_force_voters().")));
