@@ -64,11 +64,11 @@ $cluster->drain;
 my ($memory, $stored) = (memory(), stored());
 
 told('of a type of which nothing is here', marks($id{there}, 0, 63));
-unlike(problems(), qr/that there are not/, 'P43 which nobody has to be named for');
+unlike(problems(), qr/that do not exist/, 'P43 which nobody has to be named for');
 told('of a type that is none', marks(NONE, 1, MANY));
-$first->wait_until(q{SELECT array_to_string(problems, '; ') ~ 'node 2, or who speaks for it, sends what is for shards that there are not' FROM shard_health()}, 'health to name the node');
+$first->wait_until(q{SELECT array_to_string(problems, '; ') ~ 'node 2, or a caller in its name, sends to shards that do not exist' FROM shard_health()}, 'health to name the node');
 pass('P43 health names who tells them');
-like(PostgreSQL::Test::Utils::slurp_file($first->server->logfile), qr/node 2 sends what is for a shard that there is not.*\n.*a mark for shard \d+ of type 1000000/, 'P43 so does the log');
+like(PostgreSQL::Test::Utils::slurp_file($first->server->logfile), qr/node 2 sends to a shard that does not exist.*\n.*a mark for shard \d+ of type 1000000/, 'P43 so does the log');
 told('of many such types', section(DONE, join('', map { wire_int($_) } map { (NONE + $_, 1, 1) } 1 .. MANY / 10), 1));
 told('of shards that a type has not got', marks($id{recorder}, 10_000, 10_000 + MANY));
 cmp_ok(stored() - $stored, '<', 1 << 20, 'P43 nothing of them is stored');
