@@ -84,7 +84,6 @@ shard_homes_lose_office(ShardHomes *homes)
 
 /* ---- moves ------------------------------------------------------------------------------------ */
 
-/* A move that was wished for has ended: the operators that wait for it hear so. */
 void
 shard_homes_move_ended(ShardHomes *homes, const HomesShard *shard, bool good, const char *why)
 {
@@ -125,7 +124,6 @@ serve(ShardHomes *homes, int64 now, HomesWaiter *waiter, const ShardRoster *rost
 	return SHARD_HOMES_REFUSED;
 }
 
-/* Begin the moves of the waiting commands whose shards are at rest now. */
 void
 shard_homes_serve(ShardHomes *homes, int64 now, const ShardRoster *roster)
 {
@@ -165,7 +163,6 @@ shard_homes_move(ShardHomes *homes, int64 now, const ShardCommand *command,
 
 /* ---- rounds of rebalancing -------------------------------------------------------------------- */
 
-/* The functions of a type have answered, and number moves begin by that. */
 void
 shard_homes_round_ended(ShardHomes *homes, int32 type_id, int64 number)
 {

@@ -59,7 +59,6 @@ goes(ShardHomes *homes, const HomesShard *shard, int32 node, HomesResettlement h
 	return shard->leased == (how == HOMES_ANEW_LEASED) && shard->move != SHARD_MOVE_DECIDING;
 }
 
-/* A new home whose state begins empty: a newer epoch, marked as lost (N1). False: another change came first. */
 bool
 shard_homes_replace(ShardHomes *homes, HomesShard *shard, int32 to, int32 leap,
 					ShardProposer *proposer)
@@ -245,7 +244,6 @@ lacks_types(ShardHomes *homes, int32 node)
 	return region && region->n_hosted < n_types;
 }
 
-/* Does a member give away what it has? */
 bool
 shard_homes_gives_away(const ShardMemberRecord *member)
 {
@@ -299,7 +297,6 @@ shard_homes_evacuate(ShardHomes *homes, int64 now, ShardProposer *proposer,
 	}
 }
 
-/* All shards of the type that are to go, however many would begin at a time. */
 void
 shard_homes_evacuate_dry(ShardHomes *homes, int64 now, int32 type_id, const ShardRoster *roster)
 {
@@ -379,7 +376,6 @@ reopen(ShardHomes *homes, int32 node, ShardRoster *roster)
 	shard_roster_open_lease(roster, node);
 }
 
-/* New homes for shards whose home cannot hand them off any more: see HomesResettlement. */
 void
 shard_homes_replace_lost(ShardHomes *homes, int64 now, ShardProposer *proposer, ShardRoster *roster)
 {
