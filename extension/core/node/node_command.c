@@ -270,7 +270,6 @@ commanded(ShardNode *node, int64 now, const ShardControl *message)
 
 /* ---- the side of the operator ----------------------------------------------------------------- */
 
-/* Is it a command that any node takes, for the coordinator? The number of one may come from another node. */
 bool
 shard_node_command_forwards(ShardCommandKind kind)
 {
@@ -319,7 +318,6 @@ patience(const ShardNode *node, const ShardCommand *command)
 	return SHARD_COMMAND_PATIENCE + SHARD_PREPARE_TIMEOUT + 2 * handoff;
 }
 
-/* Is there a coordinator, this node or one that it hears? */
 bool
 shard_node_command_heard(const ShardNode *node, int64 now)
 {
@@ -422,7 +420,6 @@ keep_command(ShardNode *node, int64 now, const ShardCommand *command)
 #endif
 }
 
-/* This node is to leave after all: what was said before, and waits for a coordinator, counts no more (N6). */
 void
 shard_node_command_end_stays(ShardNode *node)
 {
@@ -497,7 +494,6 @@ for_coordinator(ShardNode *node, int64 now, const ShardCommand *command)
 		keep_command(node, now, command);
 }
 
-/* A command of this node's operator. */
 void
 shard_node_command_give(ShardNode *node, int64 now, const ShardCommand *command)
 {

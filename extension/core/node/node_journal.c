@@ -111,7 +111,6 @@ is_for_journal(const ShardNode *node, const ShardMap *map)
 	return needs_journal(node, map) || is_handing_over(node, map);
 }
 
-/* Is the journal the voter, as learned, so that every member that is up may campaign? */
 bool
 shard_node_journal_votes(const ShardNode *node)
 {
@@ -389,7 +388,6 @@ asks_journal(const ShardNode *node, int64 now)
 		   now - node->coordinator_heard >= SHARD_ELECTION_TIMEOUT;
 }
 
-/* Go on collecting; with all answers, give the journal its map. */
 void
 shard_node_journal_tick(ShardNode *node, int64 now)
 {
@@ -433,7 +431,6 @@ shard_node_journal_tick(ShardNode *node, int64 now)
 	put_map(node, message, journal->map, shard_map_point(journal->map));
 }
 
-/* An operator lets a member off that is lost for good. False: nothing is collected here. */
 bool
 shard_node_journal_give_up(ShardNode *node, int32 id)
 {
@@ -443,7 +440,6 @@ shard_node_journal_give_up(ShardNode *node, int32 id)
 	return true;
 }
 
-/* Another era: the seal was for the old one. The caller writes the identity. */
 void
 shard_node_journal_new_era(ShardNode *node)
 {
@@ -456,7 +452,6 @@ shard_node_journal_new_era(ShardNode *node)
 
 /* ---- the journal ------------------------------------------------------------------------------ */
 
-/* A journal that belongs to no cluster yet belongs to the one that speaks to it first. */
 void
 shard_node_journal_claimed(ShardNode *node, const ShardControl *message)
 {
@@ -498,7 +493,6 @@ answer_member(ShardNode *node, int32 to)
 	answer->voter_state = shard_voter_state(node->voter);
 }
 
-/* A member still asks in an era that is over: the answer's header brings the new one. */
 void
 shard_node_journal_late(ShardNode *node, const ShardControl *message)
 {
@@ -541,7 +535,6 @@ restore_journal(ShardNode *node, const ShardControl *message)
 	teach(node);
 }
 
-/* COLLECT, COLLECTED, RESTORE_JOURNAL, GET_DELTA, and PRE_VOTE_REPLY of the journal. */
 void
 shard_node_journal_receive(ShardNode *node, int64 now, const ShardControl *message)
 {

@@ -460,10 +460,6 @@ most_say_so(const ShardNode *node, int64 now)
 	return 2 * say > others;
 }
 
-/*
- * A node that has learned the end of an incarnation may have done so from voters that were given
- * up.
- */
 void
 shard_node_trust_era_begins(ShardNode *node)
 {
