@@ -222,7 +222,6 @@ judge_joiner(ShardRoster *roster, int64 now, const ShardControl *message, ShardP
 		put_off(message, shard_roster_states_why(roster), out);
 }
 
-/* Welcome a joiner whose node id is decided, refuse it, or see to it that it gets one. */
 void
 shard_roster_join(ShardRoster *roster, int64 now, const ShardControl *message,
 				  ShardProposer *proposer, ShardActions *out)
