@@ -145,7 +145,7 @@ leave_node(const ShardRegion *region, int32 node)
 		(errmsg("region worker %d starts again: this database is node %d of another cluster now",
 				region->number, node)));
 	SpinLockAcquire(&region->slot->mutex);
-	region->slot->begins_anew = true;
+	region->slot->starts_again = true;
 	SpinLockRelease(&region->slot->mutex);
 	proc_exit(0);
 }

@@ -165,8 +165,8 @@ note_end(ShardDatabase *db, int worker)
 		entry->stop_asked_at != 0 || !shard_enabled || db->probe_outcome == SHARD_PROBE_ABSENT;
 
 	SpinLockAcquire(&slot->mutex);
-	expected |= slot->begins_anew;
-	slot->begins_anew = false;
+	expected |= slot->starts_again;
+	slot->starts_again = false;
 	SpinLockRelease(&slot->mutex);
 	if (expected)
 		slot->failures = 0;

@@ -327,7 +327,7 @@ shard_routing_is_clearing(const ShardShardRef *ref)
 }
 
 void
-shard_routing_begin_anew(const ShardShardRef *ref)
+shard_routing_start_again(const ShardShardRef *ref)
 {
 	ShardRoute *route = route_of(ref);
 

@@ -56,11 +56,11 @@ typedef enum HomesResettlement
 {
 	HOMES_BY_MOVE, /* the member leaves: by handoff, with their state */
 	HOMES_STRAYS,  /* by handoff, of types that the member does not host (any more) */
-	HOMES_ANEW_DURABLE, /* the member was written off: durable types, whose shards begin without their state */
-	HOMES_ANEW_LEASED /* the member's lease has ended: leased types */
+	HOMES_LOST_DURABLE, /* the member was written off: durable types, whose shards begin without their state */
+	HOMES_LOST_LEASED /* the member's lease has ended: leased types */
 } HomesResettlement;
 
-#define HOMES_RESETTLEMENTS (HOMES_ANEW_LEASED + 1)
+#define HOMES_RESETTLEMENTS (HOMES_LOST_LEASED + 1)
 
 /* The sums of homes for one node. */
 typedef struct HomesNode

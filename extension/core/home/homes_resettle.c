@@ -54,9 +54,9 @@ goes(ShardHomes *homes, const HomesShard *shard, int32 node, HomesResettlement h
 		return false;
 	if (by_move(how))
 		return shard->move == SHARD_MOVE_NONE && shard->confirmed && now >= shard->not_before;
-	if (how == HOMES_ANEW_DURABLE && shard->move == SHARD_MOVE_IMPORTING)
+	if (how == HOMES_LOST_DURABLE && shard->move == SHARD_MOVE_IMPORTING)
 		return false;
-	return shard->leased == (how == HOMES_ANEW_LEASED) && shard->move != SHARD_MOVE_DECIDING;
+	return shard->leased == (how == HOMES_LOST_LEASED) && shard->move != SHARD_MOVE_DECIDING;
 }
 
 bool
@@ -361,7 +361,7 @@ replace_leased(ShardHomes *homes, int64 now, int32 node, ShardProposer *proposer
 		shard_roster_close_lease(roster, node);
 	}
 	if (shard_roster_lease_ended(roster, node, now, homes->decided))
-		resettle(homes, now, node, HOMES_ANEW_LEASED, SHARD_HOME_REASON_LOST, proposer, roster);
+		resettle(homes, now, node, HOMES_LOST_LEASED, SHARD_HOME_REASON_LOST, proposer, roster);
 }
 
 /* The member is there again, or has nothing leased any more: it may be granted a lease. */
@@ -393,7 +393,7 @@ shard_homes_replace_lost(ShardHomes *homes, int64 now, ShardProposer *proposer, 
 		/* One that has left has homes only of types that were nowhere any more then (C9). */
 		gone = member.status == SHARD_MEMBER_WRITTEN_OFF || member.status == SHARD_MEMBER_REMOVED;
 		if (gone && shard_homes_number(homes, node, false) > 0)
-			resettle(homes, now, node, HOMES_ANEW_DURABLE, SHARD_HOME_REASON_LOST, proposer,
+			resettle(homes, now, node, HOMES_LOST_DURABLE, SHARD_HOME_REASON_LOST, proposer,
 					 roster);
 		if ((gone || member.status == SHARD_MEMBER_DOWN ||
 			 !shard_roster_reachable(roster, node, now)) &&

@@ -223,7 +223,7 @@ note_answer(NodeJournal *journal, int32 id, bool given_up)
  * before it, and their authors may know more by now. The operator's word still holds.
  */
 static void
-ask_anew(ShardNode *node, int64 now, ShardUuid start, int32 era)
+ask_again(ShardNode *node, int64 now, ShardUuid start, int32 era)
 {
 	NodeJournal *journal = &node->journal;
 	int kept = 0;
@@ -292,9 +292,9 @@ journal_answered(ShardNode *node, int64 now, const ShardControl *message)
 	if (journal->map)
 	{
 		if (!shard_record_uuid_equal(journal->start, message->uuid))
-			ask_anew(node, now, message->uuid, Max(next_era(journal->era), journal->least));
+			ask_again(node, now, message->uuid, Max(next_era(journal->era), journal->least));
 		else if (journal->least > journal->era)
-			ask_anew(node, now, journal->start, journal->least);
+			ask_again(node, now, journal->start, journal->least);
 		return;
 	}
 	shard_action_log(node->out, 19 /* WARNING */,
@@ -304,7 +304,7 @@ journal_answered(ShardNode *node, int64 now, const ShardControl *message)
 	journal->map = shard_map_create();
 	entries = shard_map_since(map, -1, node->out->arena, &count);
 	take_answer(node, entries, count, point);
-	ask_anew(node, now, message->uuid, next_era(node->era));
+	ask_again(node, now, message->uuid, next_era(node->era));
 }
 
 /*
@@ -324,7 +324,7 @@ member_answered(ShardNode *node, int64 now, const ShardControl *message)
 	{
 		journal->least = Max(journal->least, message->new_era);
 #ifdef SHARD_MUTANT_JOURNAL_OUTBID_UNASKED
-		ask_anew(node, now, journal->start, message->new_era);
+		ask_again(node, now, journal->start, message->new_era);
 #endif
 		return;
 	}

@@ -209,7 +209,7 @@ refuse_lost_table(const char *name)
  * the states elsewhere puts them back before the commit.
  */
 static void
-make_table_anew(const ShardType *type, const ShardAdminType *wanted, ShardAdminType *stored)
+make_table_again(const ShardType *type, const ShardAdminType *wanted, ShardAdminType *stored)
 {
 	shard_admin_table_check(wanted);
 	stored->owner = type->owner;
@@ -261,7 +261,7 @@ start_again(const ShardType *type, const ShardAdminType *wanted)
 	{
 		if (strcmp(stored.mode, "stopped") != 0)
 			refuse_lost_table(wanted->name);
-		make_table_anew(type, wanted, &stored);
+		make_table_again(type, wanted, &stored);
 	}
 	else if (strcmp(stored.mode, "hosting") == 0 && !stored.problem &&
 			 stored.handler.function == wanted->handler.function &&
