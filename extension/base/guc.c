@@ -414,7 +414,7 @@ define_cluster(void)
 }
 
 /*
- * The strategy static_quorum downs nobody without its number. Error 22023: the server does not start.
+ * The strategy static_quorum downs no member without its number. Error 22023: the server does not start.
  */
 static void
 check_cluster(void)

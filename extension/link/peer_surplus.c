@@ -64,7 +64,7 @@
 #define ROOMS 4
 #define LEAST_ROOM (512 * KB)
 
-/* The longest answer of a procedure that is not named below: who a node is, positions of lanes, that it was done. */
+/* The longest answer of a procedure that is not named below: the identity of a node, positions of lanes, that it was done. */
 #define MOST_ANSWER (64 * KB)
 
 /*
