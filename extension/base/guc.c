@@ -152,7 +152,7 @@ check_roles(char **value, void **extra, GucSource source)
 	copy = pstrdup(*value);
 	if (!SplitGUCList(copy, ',', &names))
 	{
-		GUC_check_errdetail("It must be a list of names, separated by commas.");
+		GUC_check_errdetail("The value must be a list of names, separated by commas.");
 		return false;
 	}
 	if (list_length(names) > SHARD_MAX_ROLES)

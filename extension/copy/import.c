@@ -149,12 +149,13 @@ look_around(Import *import)
 							   import->callee.view.node),
 						errhint("Call shard_start() for it on that node.")));
 	if (type->cluster_owner != NULL)
-		ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-						errmsg("entity type \"%s\" of node %d belongs to another role", type->name,
-							   import->callee.view.node),
-						errdetail("It belongs to role \"%s\" in the cluster.", type->cluster_owner),
-						errhint("shard_alter(%s, 'owner', ...) gives it one owner.",
-								quote_literal_cstr(type->name))));
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("entity type \"%s\" of node %d belongs to another role", type->name,
+						import->callee.view.node),
+				 errdetail("In the cluster the type belongs to role \"%s\".", type->cluster_owner),
+				 errhint("shard_alter(%s, 'owner', ...) gives it one owner.",
+						 quote_literal_cstr(type->name))));
 	(void) shard_directory_refresh();
 	member = shard_directory_find(import->call.node);
 	if (member == NULL || member->record.dsn[0] == '\0')
@@ -267,7 +268,7 @@ survey(const Import *import, Answer *answer)
 							(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 							 errmsg("node %d sends a part of a shard that node %d does not know",
 									import->call.node, import->callee.view.node),
-							 errdetail("It is a section of kind %d.", kind),
+							 errdetail("The part is a section of kind %d.", kind),
 							 errhint("Update the extension on node %d.",
 									 import->callee.view.node)));
 		}

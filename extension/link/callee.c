@@ -76,7 +76,7 @@ check_place(FunctionCallInfo fcinfo)
 		((CallContext *) fcinfo->context)->atomic)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_TRANSACTION_STATE),
 						errmsg("a call of another node must be a statement of its own"),
-						errdetail("It commits before it answers."),
+						errdetail("The call commits before it answers."),
 						errhint("CALL the procedure outside of a transaction block.")));
 	shard_argument_check(fcinfo, 0, "call must not be null");
 }

@@ -81,8 +81,8 @@ check_execute(const ShardType *type)
 			ereport(ERROR,
 					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 					 errmsg("permission denied to send to entity type \"%s\"", type->name),
-					 errdetail("It is a proxy here that was started without a function; then only "
-							   "its owner may send."),
+					 errdetail("The type is a proxy here that was started without a function; "
+							   "then only its owner may send."),
 					 errhint("Let its owner call shard_start_proxy(%s, handler => ...), and grant "
 							 "EXECUTE on that function.",
 							 quote_literal_cstr(type->name))));
