@@ -29,7 +29,7 @@ $one->wait_value($state, 'exiting', 'the node to exit: its shards have moved, to
 ShardCluster::wait_for_condition(sub { defined $three->error_of(ShardCluster::tell_recorder('probe', 0)) }, 'the node to hear it');
 my ($status, $out, $said) = $three->try(q{SELECT shard_leave('100 ms')});
 is("$status $out", '0 f', 'called again it goes on');
-like($said, qr/WARNING:  this node has no shards any more, but has not left yet\nDETAIL:  It waits for the end of transactions that have sent messages: process \d+, [^\n]*\n\d+ messages for node 2 have not been taken in/,
+like($said, qr/WARNING:  this node has no shards any more, but has not left yet\nDETAIL:  The node waits for the end of transactions that have sent messages: process \d+, [^\n]*\n\d+ messages for node 2 have not been taken in/,
 	'and says what it waits for');
 like($three->error_of('SELECT shard_leave(cancel => true)'), qr/55000: .*DETAIL:  All its shards have moved, and it is being removed/s,
 	'it is too late to cancel');

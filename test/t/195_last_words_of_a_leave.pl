@@ -21,7 +21,7 @@ $cluster->drain;
 $one->wait_value('SELECT state FROM shard_peers WHERE node = 2', 'open', 'a link to node 2');
 is($two->sql(q{SELECT shard_leave('60 s')}), 't', 'a node leaves');
 $cluster->has_left(2);
-like($two->error_of('SELECT shard_leave(cancel => true)') // '', qr/55000: cannot cancel the leave of this node\nDETAIL:  It has left its cluster/,
+like($two->error_of('SELECT shard_leave(cancel => true)') // '', qr/55000: cannot cancel the leave of this node\nDETAIL:  This node has left its cluster/,
 	'it hears that it is too late to cancel that');
 like($two->error_of(q{SELECT shard_join('} . $one->dsn . q{')}) // '', qr/55000: .*DROP EXTENSION shard CASCADE.*shard_allow_peer/s,
 	'and how it could come again');

@@ -177,10 +177,11 @@ check_speakers(ShardDatabase *db, ShardReader call)
 		ShardControl message;
 
 		if (++count > SHARD_CONTROL_MAX_MESSAGES)
-			ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-							errmsg("a call of another node has too many messages for node %d",
-								   own_number()),
-							errdetail("It has more than %d.", SHARD_CONTROL_MAX_MESSAGES)));
+			ereport(ERROR,
+					(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+					 errmsg("a call of another node has too many messages for node %d",
+							own_number()),
+					 errdetail("The call has more than %d messages.", SHARD_CONTROL_MAX_MESSAGES)));
 		if (call.failed || !shard_control_decode_header(bytes, length, &message))
 			continue;
 		/*
@@ -192,7 +193,7 @@ check_speakers(ShardDatabase *db, ShardReader call)
 							errmsg("a node that wants to join describes itself to node %d in too "
 								   "many bytes",
 								   own_number()),
-							errdetail("It takes %zu bytes, and can take %d.", length,
+							errdetail("The description takes %zu bytes, and can take %d.", length,
 									  SHARD_JOIN_MAX_BYTES)));
 		shard_peer_role_check(message.from);
 		if (message.kind == SHARD_CONTROL_ADMIT)
@@ -217,8 +218,8 @@ shard_internal_control(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 				 errmsg("a call of another node is too large for node %d", own_number()),
-				 errdetail("It has %zu bytes; calls of the control plane have %d at most.", size,
-						   SHARD_CONTROL_MAX_BYTES),
+				 errdetail("The call has %zu bytes; calls of the control plane have %d at most.",
+						   size, SHARD_CONTROL_MAX_BYTES),
 				 errhint(
 					 "A map of that size has millions of homes: start types with fewer shards.")));
 	/* The caller comes again, soon; to wait here for a start would only hold up its other messages. */

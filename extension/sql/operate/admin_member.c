@@ -111,7 +111,7 @@ check_seed(const ShardWayBack *back, const char *seed_dsn)
 	if (back->protocol_version != SHARD_PROTOCOL_VERSION)
 		ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 						errmsg("the seed speaks another version of the cluster protocol"),
-						errdetail("It speaks version %d, this node version %d.",
+						errdetail("The seed speaks version %d, this node version %d.",
 								  back->protocol_version, SHARD_PROTOCOL_VERSION),
 						errhint("Install the same version of the extension on both.")));
 	if (!back->known)
@@ -124,8 +124,8 @@ check_seed(const ShardWayBack *back, const char *seed_dsn)
 	if (strcmp(back->encoding, GetDatabaseEncodingName()) != 0)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("the seed's database has another encoding"),
-						errdetail("It is %s, that of this database is %s.", back->encoding,
-								  GetDatabaseEncodingName()),
+						errdetail("The seed's encoding is %s, that of this database is %s.",
+								  back->encoding, GetDatabaseEncodingName()),
 						errhint("Messages travel as they are stored: make a database of the same "
 								"encoding.")));
 }
@@ -186,7 +186,7 @@ check_stays(const char *own_dsn)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("this node cannot join that cluster again"),
-				 errdetail("It was node %d there, which is %s.", view.node,
+				 errdetail("This node was node %d there, which is %s.", view.node,
 						   shard_membership_status_name(record->status)),
 				 errhint(
 					 "Join an empty database. shard_reset_cluster_data() makes this one a node of "
@@ -197,7 +197,7 @@ check_stays(const char *own_dsn)
 		ereport(WARNING,
 				(errmsg("this node is node %d of that cluster already, and keeps its address",
 						view.node),
-				 shard_rights_all_stats() ? errdetail("It is \"%s\".", record->dsn) : 0,
+				 shard_rights_all_stats() ? errdetail("The address is \"%s\".", record->dsn) : 0,
 				 errhint("shard_set_address() changes it.")));
 }
 
@@ -275,7 +275,7 @@ wait_until_up(ShardUuid cluster)
 				 errhint("Call shard_join() again; see shard_health().")));
 	ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 					errmsg("this node has joined as node %d, but is not up in time", view.node),
-					errhint("It comes up by itself; see shard_members and shard_health().")));
+					errhint("The node comes up by itself; see shard_members and shard_health().")));
 	pg_unreachable();
 }
 

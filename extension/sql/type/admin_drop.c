@@ -212,8 +212,8 @@ warn_of_states(const ShardAdminType *type, uint64 states)
 {
 	ereport(WARNING,
 			(errmsg("deleted states of entity type \"%s\": " UINT64_FORMAT, type->name, states),
-			 errdetail("They were at this node alone. Where the type goes on, the shards that had "
-					   "their home here begin empty."),
+			 errdetail("The states were at this node alone. Where the type goes on, the shards "
+					   "that had their home here begin empty."),
 			 errhint("Roll back if they are wanted; shard_evacuate() moves shards with their "
 					 "states.")));
 }

@@ -217,8 +217,8 @@ make_table_again(const ShardType *type, const ShardAdminType *wanted, ShardAdmin
 	shard_admin_table_create(stored);
 	ereport(WARNING,
 			(errmsg("state table of entity type \"%s\" was created again, empty", wanted->name),
-			 errdetail("It had been dropped, and the states of this node's entities with it: the "
-					   "entities start again, empty, with the messages that wait."),
+			 errdetail("The table had been dropped, and the states of this node's entities with "
+					   "it: the entities start again, empty, with the messages that wait."),
 			 errhint("States of a backup can be put into it in this transaction. Roll back if it "
 					 "is not wanted.")));
 }
@@ -313,7 +313,8 @@ check_part(const char *name)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cannot start entity type \"%s\": this node is fenced", name),
-				 errdetail("It takes no part in its cluster any more; its data can only be read."),
+				 errdetail("This node takes no part in its cluster any more; its data can only "
+						   "be read."),
 				 errhint("See shard_health() here, and start the type at a member.")));
 }
 
