@@ -45,7 +45,7 @@ $one->wait_value("SELECT coalesce(($state), 'removed')", 'removed', 'it to be no
 $cluster->wait_recorded($there, 2, 1 .. 11);
 pass('all that it had was delivered');
 is($three->sql('SELECT count(*) FROM shard.own') + $three->sql('SELECT count(*) FROM shard_entity.recorder'), 0, 'no row of a shard is left');
-like($three->error_of("SELECT shard_join('" . $one->dsn . "')"), qr/55000: .*cannot join that cluster again.*It was node 3 there, which is removed.*shard_reset_cluster_data\(\)/s, 'it does not come back');
+like($three->error_of("SELECT shard_join('" . $one->dsn . "')"), qr/55000: .*cannot join that cluster again.*This node was node 3 there, which is removed.*shard_reset_cluster_data\(\)/s, 'it does not come back');
 $three->wait_until(q{SELECT problems::text ~ 'left' FROM shard_health()}, 'the node to hear it');
 like($three->error_of(ShardCluster::tell_recorder($mine, 21)), qr/55000: .*has left its cluster.*HINT: .*drop the extension/s, 'and says that it has left');
 $three->server->restart;
