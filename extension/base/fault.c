@@ -49,7 +49,7 @@ check_setting(char **value, void **extra, GucSource source)
 		return true;
 	if (split(*value, point, action) && strchr(point, '/') == NULL && is_action(action))
 		return true;
-	GUC_check_errdetail("It must be a point and one of crash, abort, exit, freeze, error.");
+	GUC_check_errdetail("The value must be a point and one of crash, abort, exit, freeze, error.");
 	return false;
 }
 

@@ -152,7 +152,7 @@ check_roles(char **value, void **extra, GucSource source)
 	copy = pstrdup(*value);
 	if (!SplitGUCList(copy, ',', &names))
 	{
-		GUC_check_errdetail("It must be a list of names, separated by commas.");
+		GUC_check_errdetail("The value must be a list of names, separated by commas.");
 		return false;
 	}
 	if (list_length(names) > SHARD_MAX_ROLES)
@@ -234,19 +234,21 @@ define_journal(void)
 {
 	DefineCustomEnumVariable(
 		"shard.state_store_mode",
-		"Sets who keeps the map of the cluster: members that vote, or a journal.",
-		"It must be the same at all members.", &shard_state_store_mode, SHARD_STATE_STORE_DDATA,
+		"Sets where the map of the cluster is kept: by members that vote, or by a journal.",
+		"All members must have the same value.", &shard_state_store_mode, SHARD_STATE_STORE_DDATA,
 		store_options, PGC_POSTMASTER, 0, NULL, NULL, NULL);
 	DefineCustomStringVariable("shard.journal_dsn", "Sets the address of the journal's database.",
-							   "For shard.state_store_mode = persistence.", &shard_journal_dsn, "",
-							   PGC_POSTMASTER, GUC_SUPERUSER_ONLY, NULL, NULL, NULL);
+							   "Used if shard.state_store_mode is persistence.", &shard_journal_dsn,
+							   "", PGC_POSTMASTER, GUC_SUPERUSER_ONLY, NULL, NULL, NULL);
 	DefineCustomStringVariable("shard.journal_database",
-							   "Sets which database of this server is a journal, and no member.",
+							   "Sets the database of this server that is a journal instead of a "
+							   "member.",
 							   NULL, &shard_journal_database, "", PGC_POSTMASTER, 0, NULL, NULL,
 							   NULL);
 	DefineCustomBoolVariable("shard.journal_ha",
 							 "Sets whether a journal has to have a synchronous standby.",
-							 "off: if it is put back from a copy, all members have to be asked.",
+							 "If the setting is off, and the journal is put back from a copy, "
+							 "all members have to be asked.",
 							 &shard_journal_ha, true, PGC_POSTMASTER, 0, NULL, NULL, NULL);
 }
 
@@ -306,8 +308,8 @@ define_peer_file(const char *name, const char *what, char **value, GucStringChec
 {
 	DefineCustomStringVariable(
 		name, what,
-		"For connections to other nodes. It has to be a regular file; empty: none is set.", value,
-		"", PGC_SIGHUP, GUC_SUPERUSER_ONLY, check, NULL, NULL);
+		"Used for connections to other nodes. The file has to be a regular file; empty means none.",
+		value, "", PGC_SIGHUP, GUC_SUPERUSER_ONLY, check, NULL, NULL);
 }
 
 /*
@@ -317,15 +319,15 @@ static void
 define_peers(void)
 {
 	DefineCustomEnumVariable("shard.peer_sslmode",
-							 "Sets how far other nodes have to prove who they are.",
-							 "As sslmode of libpq. Across machines: verify-full.",
+							 "Sets how far other nodes have to prove their identity.",
+							 "Has the values of libpq's sslmode; between machines use verify-full.",
 							 &shard_peer_sslmode, SHARD_SSLMODE_PREFER, sslmode_options, PGC_SIGHUP,
 							 GUC_SUPERUSER_ONLY, NULL, NULL, NULL);
 	DefineCustomEnumVariable(
 		"shard.peer_channel_binding",
 		"Sets whether a login by password has to be bound to the other server's certificate.",
-		"As channel_binding of libpq. require: nobody in between can pass a login on; where "
-		"nodes log in by certificates, or without TLS, it is refused.",
+		"Has the values of libpq's channel_binding. With require no server in between can pass a "
+		"login on; logins by certificate, or without TLS, are refused.",
 		&channel_binding, SHARD_CHANNEL_BINDING_PREFER, channel_binding_options, PGC_SIGHUP,
 		GUC_SUPERUSER_ONLY, NULL, NULL, NULL);
 	define_peer_file("shard.peer_sslrootcert",
@@ -342,8 +344,8 @@ define_peers(void)
 					 &shard_peer_passfile, NULL);
 	DefineCustomStringVariable("shard.peer_user",
 							   "Sets the role as which this node connects to other nodes.",
-							   "Empty: the user of each address.", &shard_peer_user, "", PGC_SIGHUP,
-							   GUC_SUPERUSER_ONLY, NULL, NULL, NULL);
+							   "Empty means the user that each address names.", &shard_peer_user,
+							   "", PGC_SIGHUP, GUC_SUPERUSER_ONLY, NULL, NULL, NULL);
 }
 
 /*
@@ -353,7 +355,8 @@ static void
 define_cluster(void)
 {
 	DefineCustomStringVariable("shard.roles", "Sets the roles of this node in its cluster.",
-							   "A list; entity types with a role run on members that have it.",
+							   "A list of names; an entity type with a role runs on members that "
+							   "have that role.",
 							   &roles, "", PGC_POSTMASTER, 0, check_roles, NULL, NULL);
 	DefineCustomStringVariable("shard.app_version",
 							   "Sets the version of the application that this node runs.",
@@ -365,20 +368,24 @@ define_cluster(void)
 		0.001, 1000, PGC_POSTMASTER, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("shard.min_members",
 							"Sets how many members a cluster must have before it hosts shards.",
-							"Counts in a cluster that is founded here.", &shard_min_members, 1, 1,
-							1000, PGC_POSTMASTER, 0, NULL, NULL, NULL);
-	DefineCustomStringVariable("shard.role_min_members", "Sets the same for members of a role.",
-							   "A list of role=number. Counts in a cluster that is founded here.",
+							"Takes effect in a cluster that this node founds.", &shard_min_members,
+							1, 1, 1000, PGC_POSTMASTER, 0, NULL, NULL, NULL);
+	DefineCustomStringVariable("shard.role_min_members",
+							   "Sets how many members with a role a "
+							   "cluster must have before it hosts "
+							   "shards of that role's entity types.",
+							   "A list of role=number. Takes effect in a cluster that this node "
+							   "founds.",
 							   &shard_role_min_members, "", PGC_POSTMASTER, 0,
 							   check_role_min_members, NULL, NULL);
 	DefineCustomEnumVariable("shard.downing_strategy",
 							 "Sets which members are given up when some cannot be reached.",
-							 "manual means that operators do it.", &shard_downing_strategy,
-							 SHARD_DOWNING_MANUAL, downing_options, PGC_POSTMASTER, 0, NULL, NULL,
-							 NULL);
+							 "manual means that operators give members up.",
+							 &shard_downing_strategy, SHARD_DOWNING_MANUAL, downing_options,
+							 PGC_POSTMASTER, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("shard.static_quorum_size",
-							"Sets how many members the side needs that static_quorum keeps.",
-							"0 means none: static_quorum cannot be chosen.",
+							"Sets how many members a side needs so that static_quorum keeps it.",
+							"0 means that static_quorum cannot be chosen.",
 							&shard_static_quorum_size, 0, 0, SHARD_DOWNING_MAX_MEMBERS,
 							PGC_POSTMASTER, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("shard.stable_after",
@@ -386,11 +393,12 @@ define_cluster(void)
 							NULL, &shard_stable_after, 20 * 1000, 1000, 3600 * 1000, PGC_POSTMASTER,
 							GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomIntVariable("shard.lease_ttl", "Sets how long a lease of a member lasts.",
-							"Counts in a cluster that is founded here.", &shard_lease_ttl,
+							"Takes effect in a cluster that this node founds.", &shard_lease_ttl,
 							SHARD_LEASE_TTL_MS, 1000, SHARD_LEASE_MAX_TTL_MS, PGC_POSTMASTER,
 							GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomIntVariable("shard.voters", "Sets how many members vote on the cluster's map.",
-							"0 means by the number of members: 1, 3 or 5. Else 1, 3, 5 or 7.",
+							"0 means 1, 3 or 5, by the number of members; other values are 1, 3, "
+							"5 and 7.",
 							&shard_voters, 0, 0, SHARD_MAX_VOTERS, PGC_POSTMASTER, 0, check_voters,
 							NULL, NULL);
 	DefineCustomIntVariable(
@@ -400,13 +408,13 @@ define_cluster(void)
 		NULL, NULL, NULL);
 	DefineCustomBoolVariable(
 		"shard.identity_lease", "Sets whether this node runs under a lease of its identity.",
-		"Its standby may then be promoted unattended: the cluster admits it when "
-		"the lease has ended.",
+		"A standby of this node may then be promoted unattended: the cluster admits the standby "
+		"when the lease has ended.",
 		&shard_identity_lease, false, PGC_POSTMASTER, 0, NULL, NULL, NULL);
 }
 
 /*
- * The strategy static_quorum downs nobody without its number. Error 22023: the server does not start.
+ * The strategy static_quorum downs no member without its number. Error 22023: the server does not start.
  */
 static void
 check_cluster(void)
@@ -428,13 +436,15 @@ define_moves(void)
 	DefineCustomIntVariable(
 		"shard.rebalance_interval",
 		"Sets how often this node, as coordinator, looks whether shards should move.",
-		"0 means never; shard_rebalance() does it at once.", &shard_rebalance_interval, 10 * 1000,
-		0, 24 * 3600 * 1000, PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
+		"0 means never; shard_rebalance() has the coordinator look at once.",
+		&shard_rebalance_interval, 10 * 1000, 0, 24 * 3600 * 1000, PGC_SIGHUP, GUC_UNIT_MS, NULL,
+		NULL, NULL);
 	DefineCustomIntVariable(
 		"shard.shutdown_timeout",
-		"Sets how long a shutdown of the server waits until messages and the office are handed over.",
-		"0 means that it does not wait.", &shard_shutdown_timeout, 0, 0, 3600 * 1000, PGC_SIGHUP,
-		GUC_UNIT_MS, NULL, NULL, NULL);
+		"Sets how long a shutdown of the server waits until messages and the coordinator's "
+		"office are handed over.",
+		"0 means that the shutdown does not wait.", &shard_shutdown_timeout, 0, 0, 3600 * 1000,
+		PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
 }
 
 /*
@@ -464,8 +474,8 @@ define_limits(void)
 		"0 means no limit. Superusers are not bound.", &shard_max_shards_per_owner, 100000, 0,
 		2000000, PGC_SUSET, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("shard.max_stray_dead_letters",
-							"Sets how many dead letters there may be of entity types that are not "
-							"here.",
+							"Sets how many dead letters there may be of entity types that this "
+							"database does not have.",
 							"The oldest are deleted.", &shard_max_stray_dead_letters, 100000, 1,
 							10000000, PGC_SIGHUP, 0, NULL, NULL, NULL);
 }
@@ -477,51 +487,54 @@ void
 shard_guc_init(void)
 {
 	DefineCustomBoolVariable("shard.enabled", "Sets whether workers of the extension run.",
-							 "Messages can be sent while it is off; they wait.", &shard_enabled,
-							 true, PGC_SIGHUP, 0, NULL, NULL, NULL);
+							 "Messages can be sent while the setting is off; the messages wait.",
+							 &shard_enabled, true, PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable(
 		"shard.region_workers",
 		"Sets the number of region workers of each owner of types in a database.",
-		"An entity is run by one of them; changing it restarts them.", &shard_region_workers, 1, 1,
-		SHARD_GROUP_LANES, PGC_SIGHUP, 0, NULL, NULL, NULL);
+		"Each entity is run by one of these workers; a change of the setting restarts them.",
+		&shard_region_workers, 1, 1, SHARD_GROUP_LANES, PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable(
 		"shard.max_region_workers", "Sets how many region workers a database may have.",
-		"Types of owners for whom there is none wait, or share those of another one.",
+		"Types of an owner for which no worker is left wait, or share the workers of another owner.",
 		&shard_max_region_workers, SHARD_MAX_WORKERS, 1, SHARD_MAX_WORKERS, PGC_SIGHUP, 0, NULL,
 		NULL, NULL);
 	DefineCustomIntVariable(
 		"shard.owner_workers_keep",
-		"Sets how long region workers of an owner stay when his last type has gone.",
-		"Worker 0 begins anew when they go.", &shard_owner_workers_keep, 5 * 60 * 1000, 0,
-		24 * 3600 * 1000, PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
+		"Sets how long region workers of an owner stay after the owner's last type is gone.",
+		"Worker 0 starts again when these workers end.", &shard_owner_workers_keep, 5 * 60 * 1000,
+		0, 24 * 3600 * 1000, PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomBoolVariable(
 		"shard.owners_may_share_workers",
-		"Sets whether owners of types share a region worker when there is none for each.",
-		"Then what one of them does holds up the other.", &shard_owners_may_share_workers, false,
-		PGC_SIGHUP, 0, NULL, NULL, NULL);
+		"Sets whether owners of types share region workers when there are fewer workers than "
+		"owners.",
+		"Then handlers of one of these owners hold up those of the others.",
+		&shard_owners_may_share_workers, false, PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("shard.inbox_max_size",
 							"Sets the size of a database's inbox beyond which sending is refused.",
 							"0 means no limit.", &shard_inbox_max_size, 8 * 1024 * 1024, 0,
 							MAX_KILOBYTES, PGC_SIGHUP, GUC_UNIT_KB, NULL, NULL, NULL);
 	DefineCustomIntVariable(
 		"shard.cache_size", "Sets the memory of a region worker for entities.",
-		"Beyond it the least recently used ones leave memory, whatever their type says.",
+		"Beyond this size the least recently used entities leave memory, whatever settings their "
+		"types have.",
 		&shard_cache_size, 512 * 1024, 1024, MAX_KILOBYTES, PGC_SIGHUP, GUC_UNIT_KB, NULL, NULL,
 		NULL);
 	DefineCustomIntVariable(
 		"shard.handler_lock_timeout",
-		"Sets how long a handler waits for a lock that somebody else holds.",
-		"Its message is tried again later. It is the lock_timeout of the workers.",
+		"Sets how long a handler waits for a lock that another transaction holds.",
+		"The message of the handler is tried again later. The setting is the lock_timeout of the "
+		"region workers.",
 		&shard_handler_lock_timeout, 500, 1, 60 * 1000, PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomIntVariable(
 		"shard.recount_interval",
-		"Sets how often an idle worker compares what it has counted with the tables.",
+		"Sets how often an idle region worker compares its counts with the tables.",
 		"0 means never.", &shard_recount_interval, 60 * 1000, 0, 24 * 3600 * 1000, PGC_SIGHUP,
 		GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomEnumVariable(
 		"shard.gate", "Sets where a commit must be durable before its results leave the database.",
-		"auto means on the synchronous standbys if there are any, else here.", &shard_gate,
-		SHARD_GATE_SET_AUTO, gate_options, PGC_SIGHUP, 0, NULL, NULL, NULL);
+		"auto means on the synchronous standbys if there are any, else on this server.",
+		&shard_gate, SHARD_GATE_SET_AUTO, gate_options, PGC_SIGHUP, 0, NULL, NULL, NULL);
 	define_limits();
 	define_cluster();
 	check_cluster();

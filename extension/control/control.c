@@ -97,12 +97,14 @@ say_locked(const ShardCatalog *catalog, const char *table, TimestampTz since, Ti
 	if (who == NULL)
 		return;
 	*said = now;
-	ereport(
-		LOG,
-		(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-		 errmsg("the control worker waits for table shard.%s, which is locked by %s", table, who),
-		 errdetail("Meanwhile this node takes no part in its cluster, which may take it for dead."),
-		 errhint("End the transaction that has it locked, or waits for that; see pg_locks.")));
+	ereport(LOG,
+			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+			 errmsg("the control worker waits for table shard.%s, which is locked by %s", table,
+					who),
+			 errdetail("Meanwhile this node takes no part in its cluster, and the cluster may take "
+					   "the node for dead."),
+			 errhint("End the transaction that has locked the table, or that waits to lock it; see "
+					 "pg_locks.")));
 }
 
 /* Tables that any step may write, and the log's, to which one with facts appends. */
@@ -228,7 +230,7 @@ load(ShardStore store, const ShardMapEntry *entries, int count, void *arg)
 				 errmsg("a record of table shard.control cannot be read"),
 				 errdetail("Store %d, kind %d, key %d, %d.", (int) store, entries[taken].key.kind,
 						   entries[taken].key.a, entries[taken].key.b),
-				 errhint("The node takes no part in its cluster until this is mended.")));
+				 errhint("The node takes no part in its cluster until the record is mended.")));
 }
 
 /*

@@ -279,8 +279,8 @@ stop_workers(const ShardAction *action)
 		 errmsg(
 			 "shard: this start of node %d was downed: it handles nothing, takes no messages and does not vote",
 			 shard_node_id(state->node)),
-		 errdetail("An operator has called shard_down(), or shard.downing_strategy gave it up. "
-				   "Its shards wait for it, with all they have."),
+		 errdetail("An operator has called shard_down(), or shard.downing_strategy gave the node "
+				   "up. The shards of the node wait for it, with their states and messages."),
 		 errhint("Restart the server; or call shard_admit(%d, %d) here.",
 				 shard_node_id(state->node), shard_node_incarnation(state->node) + 1)));
 }

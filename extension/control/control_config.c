@@ -107,8 +107,8 @@ shard_control_journal_may_run(void)
 		ereport(WARNING,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("this database is to be a journal, and has no synchronous standby"),
-				 errdetail("What it forgot after a failure would have to be collected from all "
-						   "members."),
+				 errdetail("Decisions that the journal forgot after a failure would have to be "
+						   "collected from all members."),
 				 errhint("Set synchronous_standby_names, or shard.journal_ha = off.")));
 	said = true;
 	return false;

@@ -184,15 +184,16 @@ say_full(const Link *link, int forgotten)
 
 	if (!shard_told_may(shard_control.db, link->node, "full queue", 0, &more))
 		return;
-	ereport(
-		LOG,
-		(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-		 link->node != 0
-			 ? errmsg("shard: messages to node %d are more than its link takes%s", link->node, more)
-			 : errmsg("shard: messages to another node are more than its link takes%s", more),
-		 forgotten > 0 ? errdetail("The oldest that are no commands are sent later, or not at all.")
-					   : errdetail("Commands of operators are sent later."),
-		 errhint("The node, or the network, is slow; see shard_members and shard_health().")));
+	ereport(LOG,
+			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+			 link->node != 0
+				 ? errmsg("shard: messages to node %d are more than its link takes%s", link->node,
+						  more)
+				 : errmsg("shard: messages to another node are more than its link takes%s", more),
+			 forgotten > 0 ? errdetail("The oldest messages other than commands are sent later, or "
+									   "not at all.")
+						   : errdetail("Commands of operators are sent later."),
+			 errhint("The node, or the network, is slow; see shard_members and shard_health().")));
 }
 
 static void
@@ -208,7 +209,7 @@ enqueue(Link *link, const char *bytes, int length)
 		ereport(LOG,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 				 errmsg("shard: a message to node %d is too large to be sent", link->node),
-				 errdetail("It has %d bytes, which is more than %d.", length, CALL_MOST),
+				 errdetail("The message has %d bytes, which is more than %d.", length, CALL_MOST),
 				 errhint(
 					 "The map of the cluster has too many homes: start types with fewer shards.")));
 		return;

@@ -65,7 +65,7 @@ tell(const Seen *before, int32 node, const ShardMemberRecord *record)
 			break;
 		case SHARD_MEMBER_UP:
 			if (before->status == SHARD_MEMBER_UP)
-				ereport(LOG, (errmsg("shard: node %d has started anew, as incarnation %d", node,
+				ereport(LOG, (errmsg("shard: node %d has started again, as incarnation %d", node,
 									 record->inc_no)));
 			else
 				ereport(LOG, (errmsg("shard: node %d is up, at \"%s\"", node, record->dsn)));
@@ -76,8 +76,8 @@ tell(const Seen *before, int32 node, const ShardMemberRecord *record)
 		case SHARD_MEMBER_DOWN:
 			ereport(LOG,
 					(errmsg("shard: node %d is down: its shards wait for it", node),
-					 errhint("It comes back at its next start, or by shard_admit(%d, %d) there. "
-							 "If it is lost for good, call shard_write_off(%d).",
+					 errhint("The node comes back at its next start, or by shard_admit(%d, %d) "
+							 "there. If the node is lost for good, call shard_write_off(%d).",
 							 node, record->inc_no + 1, node)));
 			break;
 		case SHARD_MEMBER_WRITTEN_OFF:

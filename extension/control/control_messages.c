@@ -54,11 +54,10 @@ shard_control_control_take(ShardRequest *request)
 	if (request->payload_len > LARGE &&
 		bytes_waiting + request->payload_len > SHARD_CONTROL_MAX_BYTES)
 	{
-		shard_control_reply_error(
-			request, ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
-			psprintf("node %d has as many calls of other nodes to answer as it can",
-					 shard_control.row.node),
-			NULL, "It is called again by itself.");
+		shard_control_reply_error(request, ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
+								  psprintf("node %d has too many calls of other nodes to answer",
+										   shard_control.row.node),
+								  NULL, "The node that calls does so again by itself.");
 		return;
 	}
 	context = AllocSetContextCreate(TopMemoryContext, "shard call of a peer", ALLOCSET_SMALL_SIZES);

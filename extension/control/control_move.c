@@ -132,14 +132,14 @@ terminate_worker(const ShardShardRef *shard, const char *type_name)
 									  "type's handoff_timeout",
 									  shard->shard, type_name));
 
-	ereport(
-		WARNING,
-		(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-		 errmsg(
-			 "region worker %d did not stop shard %d of entity type \"%s\" for its handoff_timeout",
-			 number, shard->shard, type_name),
-		 pid != 0 ? errdetail("Process %d is terminated; its successor stops the shard.", (int) pid)
-				  : errdetail("It does not run.")));
+	ereport(WARNING,
+			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+			 errmsg("region worker %d did not stop shard %d of entity type \"%s\" within its "
+					"handoff_timeout",
+					number, shard->shard, type_name),
+			 pid != 0
+				 ? errdetail("Process %d is terminated; its successor stops the shard.", (int) pid)
+				 : errdetail("The region worker does not run.")));
 }
 
 bool

@@ -103,7 +103,7 @@ warn_of_data(void)
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 			 errmsg("an entity type has messages or dead letters under a number that means another "
 					"type to the cluster"),
-			 errdetail("It cannot be renumbered, so this node handles nothing."),
+			 errdetail("The entity type cannot be renumbered, so this node handles nothing."),
 			 errhint("Drop the type with shard_drop_type(), and start it again.")));
 	warned = true;
 }

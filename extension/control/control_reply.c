@@ -46,14 +46,14 @@ shard_control_hint(const char *why)
 						 : psprintf("Call it at node %d, see shard_members.", node);
 	}
 	if (strstr(why, SHARD_JOIN_BUSY_WHY) != NULL)
-		return "They take some seconds: join again.";
+		return "Other joins take some seconds: call shard_join() again.";
 	if (strstr(why, SHARD_JOIN_LIMIT_WHY) != NULL)
 		return "Nodes that were never admitted are \"joining\" in shard_members: start their servers, or give them up with "
 			   "shard_write_off(); after 10 minutes that happens by itself.";
 	if (strstr(why, SHARD_JOIN_UNREACHED_WHY) != NULL ||
 		strstr(why, SHARD_JOIN_ELSEWHERE_WHY) != NULL)
-		return "Name an address by which all members reach this database in own_dsn, and have its server let the role in "
-			   "that was given to shard_allow_peer().";
+		return "In own_dsn, name an address by which all members reach this database, and have "
+			   "its server let in the role that was given to shard_allow_peer().";
 	if (strstr(why, SHARD_JOIN_ORPHAN_WHY) != NULL)
 		return "A restored dump brings state tables and no types. There, bring the type back as \"Backup and restore\" in "
 			   "doc/operations.md says, and let nodes without states join that one; or drop the table, or move it to "
@@ -64,7 +64,8 @@ shard_control_hint(const char *why)
 	if (strstr(why, "is locked") != NULL)
 		return "End the transaction that holds the lock, see pg_locks, and join again.";
 	if (strstr(why, "state_store_mode") != NULL)
-		return "Set it as the members have it, with shard.journal_dsn, and restart the server.";
+		return "Set shard.state_store_mode as the members have it, with shard.journal_dsn, and "
+			   "restart the server.";
 	if (strstr(why, "other settings") != NULL)
 		return "shard_types at a member shows its settings; shard_drop_type() drops the type here.";
 	if (strstr(why, SHARD_TYPE_NUMBER_WHY) != NULL)
@@ -152,8 +153,8 @@ shard_control_reply_late(const ShardRequest *request, const char *name,
 		shard_control_reply_error(
 			request, ERRCODE_OBJECT_IN_USE,
 			psprintf("entity type \"%s\" is being dropped in the cluster", name),
-			"It is gone when every member has been heard of, and has nothing of it, nor a "
-			"transaction that changes entity types.",
+			"The type is gone when every member has been heard, and no member has anything of "
+			"the type, nor an open transaction that changes entity types.",
 			"See shard_members, and try again.");
 	else if (answer->difference != NULL)
 		shard_control_reply_differs(request, name, answer);
@@ -171,11 +172,13 @@ shard_control_reply_late(const ShardRequest *request, const char *name,
 void
 shard_control_reply_lacks(const ShardRequest *request, const char *name, ShardTypeRefusal lacks)
 {
-	shard_control_reply_error(
-		request, ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
-		psprintf(SHARD_TYPE_NUMBER_ERROR, name, shard_type_number_why(lacks)), detail_of(lacks),
-		lacks == SHARD_TYPE_LACKS_ROOM
-			? SHARD_TYPE_ROOM_HINT
-			: psprintf("%s The setting of the coordinator counts, node %d.", SHARD_TYPE_NUMBER_HINT,
-					   shard_node_coordinator(shard_control.node, shard_clock_now())));
+	shard_control_reply_error(request, ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
+							  psprintf(SHARD_TYPE_NUMBER_ERROR, name, shard_type_number_why(lacks)),
+							  detail_of(lacks),
+							  lacks == SHARD_TYPE_LACKS_ROOM
+								  ? SHARD_TYPE_ROOM_HINT
+								  : psprintf("%s The setting of the coordinator, node %d, counts.",
+											 SHARD_TYPE_NUMBER_HINT,
+											 shard_node_coordinator(shard_control.node,
+																	shard_clock_now())));
 }

@@ -189,7 +189,7 @@ shard_control_command_done(const ShardAction *done)
 			reply_done(command, done);
 		else if (done->unknown != 0)
 			shard_control_reply_unknown(&command->request,
-										done->text ? done->text : "nobody knows why");
+										done->text ? done->text : "the reason is not known");
 		else
 			shard_control_reply_refused(&command->request, done->text ? done->text : "refused");
 		forget(command);
@@ -340,7 +340,7 @@ reply_senders(const ShardRequest *request, bool named)
 	const char *senders;
 
 	if (!named)
-		open = psprintf("%s: members of pg_read_all_stats see whose.", open);
+		open = psprintf("%s; members of pg_read_all_stats see whose transactions they are.", open);
 	else
 	{
 		shard_control_begin();
@@ -351,7 +351,7 @@ reply_senders(const ShardRequest *request, bool named)
 	}
 	shard_control_reply_error(
 		request, ERRCODE_OBJECT_IN_USE, "cannot join while messages are being sent", open,
-		"Let them end, or end them with pg_terminate_backend(), and join again.");
+		"Let these transactions end, or end them with pg_terminate_backend(), and join again.");
 }
 
 /* Joins: the machine starts again with the own address, and then asks the seed. */
@@ -401,8 +401,10 @@ begin_join(const ShardRequest *request, const ShardCommand *command)
 		end_join(false);
 		shard_control_reply_error(
 			request, ERRCODE_LOCK_NOT_AVAILABLE, "cannot join while table shard.type is locked",
-			"The cluster judges by the entity types of this node whether it fits, and they could not be read.",
-			"End the transaction that has it locked, or waits for that, see pg_locks; then join again.");
+			"The cluster judges by the entity types of this node whether the node fits, and they "
+			"could not be read.",
+			"End the transaction that has locked the table, or that waits to lock it, see "
+			"pg_locks; then join again.");
 		return;
 	}
 	waiting = remember(request);

@@ -134,7 +134,7 @@ end_worker(int worker, bool at_once)
 	SpinLockRelease(&slot->mutex);
 	if (running && at_once)
 		(void) shard_worker_log_terminate(
-			slot, "the server shuts down, and its turn did not end in time");
+			slot, "the server shuts down, and the turn did not end in time");
 	if (running && !at_once)
 		shard_shmem_wake_worker(shard_control.db, worker);
 	return running;
@@ -217,10 +217,10 @@ linger(void)
 	{
 		shard_fault("linger_begin");
 		deadline = now + shard_shutdown_timeout * SHARD_MS;
-		ereport(LOG,
-				(errmsg("shard: node %d stays for up to %d ms, as its server shuts down",
-						shard_node_id(shard_control.node), shard_shutdown_timeout),
-				 errdetail("It pushes what it has for other nodes; see shard.shutdown_timeout.")));
+		ereport(LOG, (errmsg("shard: node %d stays for up to %d ms, as its server shuts down",
+							 shard_node_id(shard_control.node), shard_shutdown_timeout),
+					  errdetail("The node pushes the messages that it has for other nodes; see "
+								"shard.shutdown_timeout.")));
 		shard_control_drain_begin(&drain);
 	}
 	tell_machine(deadline);

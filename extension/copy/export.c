@@ -182,8 +182,8 @@ check_target(const Export *export)
 	ereport(ERROR, (errcode(SHARD_ERRCODE_NOT_YET),
 					errmsg("shard %d of entity type \"%s\" cannot be copied from node %d",
 						   shard->shard, export->type->name, export->callee.view.node),
-					errdetail("The cluster has not decided, as far as node %d has learned, that it "
-							  "moves to node %d in epoch %d, by move " INT64_FORMAT ".",
+					errdetail("The cluster has not decided, as far as node %d has learned, that "
+							  "the shard moves to node %d in epoch %d, by move " INT64_FORMAT ".",
 							  export->callee.view.node, caller, shard->epoch, shard->move_id)));
 }
 
@@ -209,8 +209,8 @@ check_owned(Export *export)
 					errmsg("shard %d of entity type \"%s\" cannot be copied from node %d",
 						   call->shard.shard, export->type->name, export->callee.view.node),
 					own->state == SHARD_HOME_NONE
-						? errdetail("It is not there.")
-						: errdetail("It is %s there, in epoch %d, for move " INT64_FORMAT
+						? errdetail("The shard is not there.")
+						: errdetail("The shard is %s there, in epoch %d, for move " INT64_FORMAT
 									"; the copy is for epoch %d, move " INT64_FORMAT ".",
 									shard_home_machine.state_names[own->state], own->epoch,
 									own->move_id, call->shard.epoch, call->shard.move_id)));
@@ -602,15 +602,16 @@ report_writer(const Export *export, TransactionId writer)
 		ereport(ERROR, (errcode(SHARD_ERRCODE_NOT_YET),
 						errmsg("the table of entity type \"%s\" is locked on node %d",
 							   export->type->name, export->callee.view.node),
-						errdetail("Another transaction there holds a lock on it."),
-						errhint("End it; see pg_locks.")));
+						errdetail("Another transaction there holds a lock on the table."),
+						errhint("End that transaction; see pg_locks.")));
 	ereport(
 		ERROR,
 		(errcode(SHARD_ERRCODE_NOT_YET),
 		 errmsg(
 			 "states of shard %d of entity type \"%s\" are being changed or locked by SQL on node %d%s",
 			 export->call.shard.shard, export->type->name, export->callee.view.node, by),
-		 errdetail("The transaction is open."), errhint("End it there.")));
+		 errdetail("The transaction that does so is open."),
+		 errhint("End that transaction there.")));
 }
 
 /*

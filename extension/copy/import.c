@@ -99,10 +99,10 @@ read_call(Import *import)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROTOCOL_VIOLATION), errmsg("the call of an import is damaged")));
 	if (import->call.secret != shard_board_secret(callee->db))
-		ereport(ERROR,
-				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("permission denied to import a shard"),
-				 errdetail("Only the control worker of node %d does so.", callee->view.node)));
+		ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+						errmsg("permission denied to import a shard"),
+						errdetail("Only the control worker of node %d imports shards.",
+								  callee->view.node)));
 }
 
 static void
@@ -149,12 +149,13 @@ look_around(Import *import)
 							   import->callee.view.node),
 						errhint("Call shard_start() for it on that node.")));
 	if (type->cluster_owner != NULL)
-		ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-						errmsg("entity type \"%s\" of node %d is another role's", type->name,
-							   import->callee.view.node),
-						errdetail("It belongs to role \"%s\" in the cluster.", type->cluster_owner),
-						errhint("shard_alter(%s, 'owner', ...) gives it one owner.",
-								quote_literal_cstr(type->name))));
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("entity type \"%s\" of node %d belongs to another role", type->name,
+						import->callee.view.node),
+				 errdetail("In the cluster the type belongs to role \"%s\".", type->cluster_owner),
+				 errhint("shard_alter(%s, 'owner', ...) gives it one owner.",
+						 quote_literal_cstr(type->name))));
 	(void) shard_directory_refresh();
 	member = shard_directory_find(import->call.node);
 	if (member == NULL || member->record.dsn[0] == '\0')
@@ -267,7 +268,7 @@ survey(const Import *import, Answer *answer)
 							(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 							 errmsg("node %d sends a part of a shard that node %d does not know",
 									import->call.node, import->callee.view.node),
-							 errdetail("It is a section of kind %d.", kind),
+							 errdetail("The part is a section of kind %d.", kind),
 							 errhint("Update the extension on node %d.",
 									 import->callee.view.node)));
 		}
@@ -340,14 +341,15 @@ report_busy(const Import *import, ShardImportBusy busy)
 				(errcode(SHARD_ERRCODE_NOT_YET),
 				 errmsg("the table of entity type \"%s\" is locked on node %d%s",
 						import->stage.type->name, import->callee.view.node, locker_of(import)),
-				 errdetail("Another transaction there holds a lock on it."),
-				 errhint("End it; see pg_locks.")));
+				 errdetail("Another transaction there holds a lock on the table."),
+				 errhint("End that transaction; see pg_locks.")));
 	ereport(ERROR,
 			(errcode(SHARD_ERRCODE_NOT_YET),
 			 errmsg("rows of shard %d of entity type \"%s\" are in use on node %d",
 					import->call.shard.shard, import->stage.type->name, import->callee.view.node),
 			 errdetail(
-				 "An earlier copy of it, or the deletion of what it left, has not ended there.")));
+				 "An earlier copy of the shard, or the deletion of rows that it left, has not "
+				 "ended there.")));
 }
 
 /*

@@ -60,8 +60,9 @@
 #define FIRST_SEQ (PG_INT64_MIN + 1)
 
 #define STRANGE_HINT \
-	"Of a node that has just joined it is learned in a moment. Of others, somebody has written to shard.shard_input " \
-	"there: delete the rows, and end the region worker, which has them in memory."
+	"If the mark is of a node that has just joined, this node learns of that node in a moment. " \
+	"Else the mark was written to shard.shard_input there by SQL: delete the rows, and end the " \
+	"region worker, which has them in memory."
 
 static ShardStatement insert_held = {
 	"INSERT INTO shard.held (type_id, shard, entity, seq, kind, epoch, stamp, src_type, src_entity,"
@@ -141,7 +142,8 @@ learn_nodes(ShardImportStage *stage)
 							   "\"%s\", which can have %d",
 							   stage->node, stage->wanted[SHARD_COPY_MARKS], stage->shard.shard,
 							   stage->type->name, stage->last_node),
-						errdetail("It has one of each node at most, of which node %d knows %d.",
+						errdetail("A shard has one mark of each node at most, and node %d knows "
+								  "%d nodes.",
 								  stage->self, stage->last_node),
 						errhint(STRANGE_HINT)));
 }
@@ -174,8 +176,8 @@ has_strange_rows(ShardImportStage *stage)
 			 errmsg(
 				 "the state table of entity type \"%s\" on node %d, or its primary key, is locked",
 				 stage->type->name, stage->self),
-			 errdetail("Whether it has rows of the shard cannot be seen."),
-			 errhint("End the transaction that has it locked; see pg_locks.")));
+			 errdetail("It cannot be seen whether the table has rows of the shard."),
+			 errhint("End the transaction that holds the lock; see pg_locks.")));
 	if (count == 0)
 		return false;
 
@@ -202,8 +204,8 @@ refuse_strange_rows(ShardImportStage *stage)
 					type, stage->self, stage->shard.shard),
 			 errdetail(
 				 "A restored dump or SQL has put them there while the shard lived elsewhere."),
-			 errhint("Take them out of the table there, as \"Restored rows of a shard that lives "
-					 "elsewhere\" in doc/operations.md says, and move the shard again.")));
+			 errhint("Take these rows out of the table there, as \"Restored rows of a shard that "
+					 "lives elsewhere\" in doc/operations.md says, and move the shard again.")));
 }
 
 void
@@ -260,10 +262,11 @@ delete_leftovers(ShardImportStage *stage)
 		purge.since = shard_routing_store_own_writer(shard->type_id, shard->shard);
 	shard_state_purge(&purge, stage->type->state_table, shard->shard, PG_INT64_MAX);
 	if (purge.left)
-		ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-						errmsg("states of shard %d of entity type \"%s\" are in use on node %d",
-							   shard->shard, stage->type->name, stage->self),
-						errdetail("They are left from when the shard lived there before.")));
+		ereport(ERROR,
+				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+				 errmsg("states of shard %d of entity type \"%s\" are in use on node %d",
+						shard->shard, stage->type->name, stage->self),
+				 errdetail("These states are left from when the shard lived there before.")));
 	shard_state_purge_report(&purge, stage->type->name, shard->shard);
 	bury_held(stage);
 	(void) shard_routing_store_discard(shard->type_id, shard->shard, PG_INT64_MAX);
@@ -371,8 +374,8 @@ strange_mark(const ShardImportStage *stage, const ShardStamp *mark)
 			 errmsg("node %d has a mark of shard %d of entity type \"%s\" that no shard can have: "
 					"of node %d, lane %d",
 					stage->node, shard->shard, stage->type->name, mark->a, mark->b),
-			 errdetail("Its lane is %d, and nodes have numbers up to %d, as far as node %d has "
-					   "learned. Nothing of it was stored.",
+			 errdetail("The lane of the shard is %d, and nodes have numbers up to %d, as far as "
+					   "node %d has learned. Nothing of the shard was stored.",
 					   shard_message_lane(shard->type_id, shard->shard), stage->last_node,
 					   stage->self),
 			 errhint(STRANGE_HINT)));
@@ -477,7 +480,7 @@ shard_import_stage_complete(ShardImportStage *stage)
 							stage->shard.shard, stage->type->name, stage->node),
 					 errdetail("Of its %s, " INT64_FORMAT " rows came, not " INT64_FORMAT ".",
 							   shard_copy_part_names[part], stage->rows[part], stage->wanted[part]),
-					 errhint("Nobody but the extension may change rows of a sealed shard.")));
+					 errhint("Only the extension may change rows of a sealed shard.")));
 	PushActiveSnapshot(GetTransactionSnapshot());
 	shard_security_begin(&stage->security, stage->type);
 	shard_state_copy_close(&stage->copy);

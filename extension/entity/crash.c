@@ -247,7 +247,8 @@ tell(const Mark *mark)
 		 errmsg(
 			 "the server crashed by signal %d (%s) while code of entity type \"%s\" ran%s (crash %d of the same code)",
 			 mark->signal, pg_strsignal(mark->signal), mark->type, entity, times(mark)),
-		 errdetail("It was at %s. At the second crash of the same code the type is suspended.",
+		 errdetail("The crash was at %s. At the second crash of the same code the type is "
+				   "suspended.",
 				   timestamptz_to_str(mark->at)),
 		 errhint(
 			 "Mend the function, or let it raise an error for that message, which becomes a dead "

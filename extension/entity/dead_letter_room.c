@@ -137,8 +137,8 @@ say_full(const ShardType *type, int64 messages, int64 bytes)
 		shard_turn_log(SHARD_TURN_LOG_FULL, ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
 					   psprintf("entity type \"%s\" has as many dead letters as it may have",
 								type->name),
-					   psprintf("They are " INT64_FORMAT ", of " INT64_FORMAT
-								" bytes. Messages that fail wait, and those behind them.",
+					   psprintf("There are " INT64_FORMAT ", of " INT64_FORMAT " bytes. Messages "
+								"that fail wait, and so do the messages behind them.",
 								messages, bytes),
 					   "Send them again with shard_redrive(), or drop them; max_dead_letters, "
 					   "max_dead_letters_size and dead_letters_full say what is allowed.");
@@ -155,15 +155,17 @@ say_deleted(const ShardType *type, int64 deleted)
 			psprintf("deleted the oldest dead letters of entity types that are not "
 					 "here: " INT64_FORMAT,
 					 deleted),
-			"There are as many as may be.",
-			"Setting \"shard.max_stray_dead_letters\" says how many. Such messages were in the inbox or on "
-			"their way when their type was dropped, or other nodes, or who speaks for them, send them.");
+			"There are as many such dead letters as may be.",
+			"Setting \"shard.max_stray_dead_letters\" says how many. Such messages were in the "
+			"inbox or on their way when their type was dropped, or other nodes, or callers in "
+			"their names, send them.");
 	else
 		shard_turn_log(
 			SHARD_TURN_LOG_FULL, ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
 			psprintf("deleted the oldest dead letters of entity type \"%s\": " INT64_FORMAT,
 					 type->name, deleted),
-			"It has as many as it may have, and its dead_letters_full is drop_oldest.",
+			"The type has as many dead letters as it may have, and its dead_letters_full is "
+			"drop_oldest.",
 			"See max_dead_letters and max_dead_letters_size.");
 }
 

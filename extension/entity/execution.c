@@ -64,7 +64,8 @@ check_statement(const Node *statement)
 	ereport(ERROR,
 			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 			 errmsg("cannot defer constraints in a handler"),
-			 errdetail("Its transaction is that of other messages, too, also of other owners."),
+			 errdetail("The handler shares its transaction with other messages, also of other "
+					   "owners."),
 			 errhint("Constraints are checked at the end of each statement of a handler.")));
 }
 

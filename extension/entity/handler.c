@@ -59,7 +59,7 @@ shard_handler_missing(const ShardType *type)
 	(void) to_regprocedure(fcinfo);
 	if (fcinfo->isnull)
 		return psprintf("handler %s does not exist", type->handler_name);
-	return psprintf("handler %s was made anew by a role without the rights of the type's owner",
+	return psprintf("handler %s was created again by a role without the rights of the type's owner",
 					type->handler_name);
 }
 

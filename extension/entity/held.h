@@ -15,8 +15,8 @@
 /* The error and hint of a dead letter whose type is gone, for its reader. They stand in SQL, too: no quotes. */
 #define SHARD_DROPPED_ERROR "the entity type of the message was dropped"
 #define SHARD_DROPPED_HINT \
-	"shard_redrive() cannot send it again. Start a type of that name, if there is none, and send the message " \
-	"anew with shard_tell()."
+	"shard_redrive() cannot send the message again. Start a type of that name, if there is none, " \
+	"and send the message with shard_tell()."
 
 /* The same for a message that waited where it can be handled no more. */
 #define SHARD_UNDONE_ERROR "waited at a home that was undone"

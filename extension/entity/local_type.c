@@ -23,10 +23,12 @@
 #define MOST_STUCK 3
 
 #define STUCK_PROBLEM \
-	"what it runs could not be cancelled three times in a row, or ended its worker by an error; mend it, then call shard_start() for it again"
+	"code of the type could not be cancelled three times in a row, or ended its region worker by an error; mend the " \
+	"code, then call shard_start() for the type again"
 
 #define CRASHED_PROBLEM \
-	"what it runs crashed the server twice, as the server's log says, with the entity; mend it, or have it raise an error for that message, then call shard_start() for it again"
+	"code of the type crashed the server twice, as the server's log says, which names the entity; mend the code, or " \
+	"have it raise an error for that message, then call shard_start() for the type again"
 
 static ShardLocalType **types = NULL; /* by type id */
 static int type_count = 0;
@@ -186,7 +188,8 @@ say_problem(ShardLocalType *local, int sqlstate, char *problem)
 				 errmsg("entity type \"%s\" cannot run: %s", type->name, problem),
 				 errdetail("Its messages wait in the stash; nothing is lost."),
 				 type->owner != type->runs_as
-					 ? errhint("shard_stop_type() and shard_drop_type() end it instead.")
+					 ? errhint("To end the type instead, call shard_stop_type() or "
+							   "shard_drop_type().")
 					 : errhint("Mend the function or the table; shard_alter() names another "
 							   "handler.")));
 	else

@@ -45,8 +45,8 @@ shard_recount_differs(const char *message, const char *detail)
 	if (shard_turn_log_counts(SHARD_TURN_LOG_RECOUNT))
 		shard_turn_log(
 			SHARD_TURN_LOG_RECOUNT, ERRCODE_INTERNAL_ERROR, message, detail,
-			"Nothing is lost. If nobody has changed tables of schema shard by hand, please "
-			"report this.");
+			"Nothing is lost. Unless tables of schema shard were changed by hand, please report "
+			"this.");
 }
 
 /* Memory was wrong. */
@@ -56,9 +56,9 @@ correct(ShardEntity *entity, const ShardHeldCount *held)
 	shard_recount_differs(
 		psprintf("what is held of entity \"%s\" of type \"%s\" was counted wrongly", entity->id,
 				 entity->local->type->name),
-		psprintf("Its worker believed in " INT64_FORMAT " message(s), " INT64_FORMAT
-				 " of them waiting for lower numbers; there are " INT64_FORMAT ", and " INT64_FORMAT
-				 ". It goes on with the latter.",
+		psprintf("The region worker had counted " INT64_FORMAT " message(s), " INT64_FORMAT " of "
+				 "them waiting for lower numbers; there are " INT64_FORMAT ", and " INT64_FORMAT
+				 ". The worker goes on with the latter.",
 				 entity->wait.waiting, ordered_of(entity), held->stash + held->ordered,
 				 held->ordered));
 	shard_queue_set(entity, held);

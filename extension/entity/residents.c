@@ -220,7 +220,7 @@ shard_residents_bury(int32 type_id, int shard, bool undone)
 		shard_turn_log(SHARD_TURN_LOG_LEFT, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
 					   psprintf(INT64_FORMAT
 								" messages for shard %d of entity type %d became dead letters: "
-								"the shard begins anew",
+								"the shard starts again, empty",
 								messages, shard, type_id),
 					   psprintf("Each %s.", undone ? SHARD_UNDONE_ERROR : SHARD_LOST_ERROR),
 					   BURIED_HINT);
@@ -248,7 +248,8 @@ shard_residents_discard(int32 type_id, int shard)
 			ereport(LOG, (errmsg("%d messages for entity \"%s\" of type \"%s\" went with the state "
 								 "that was given up",
 								 entity->batch_count, entity->id, local->type->name),
-						  errdetail("They were taken in for its batch handler in the same turn.")));
+						  errdetail("The messages were taken in for its batch handler in the "
+									"same turn.")));
 		entity->batch_count = 0;
 		shard_queue_discard(entity);
 		shard_order_forget(entity);

@@ -390,6 +390,6 @@ shard_state_check_row(const ShardStateParts *parts, Datum state)
 	ereport(ERROR, (errcode(ERRCODE_DATATYPE_MISMATCH),
 					errmsg("the handler returned a state that is not of type %s as it is now",
 						   format_type_be(desc->tdtypeid)),
-					errdetail("It was made when the type had other attributes."),
+					errdetail("The state was made when the type had other attributes."),
 					errhint("Replace the functions that make states after the type was altered.")));
 }

@@ -127,10 +127,10 @@ say_strays(void)
 				unsaid_strays.kept),
 		 errdetail(
 			 "A type was dropped here when messages of it were in the inbox or on their way, or "
-			 "another node, or who speaks for it, sends such messages.%s",
+			 "another node, or a caller in its name, sends such messages.%s",
 			 rest),
-		 errhint("They are those without a type in shard_dead_letters, which superusers can "
-				 "read.")));
+		 errhint("These dead letters have no type in shard_dead_letters, where superusers can "
+				 "read them.")));
 	memset(&unsaid_strays, 0, sizeof(unsaid_strays));
 }
 

@@ -43,12 +43,12 @@ warn(const ShardBoardView *view, const char *what)
 		(errmsg("%s is node %d of a cluster with %d other member%s, and has not left it", what,
 				view->node, view->members - 1, view->members == 2 ? "" : "s"),
 		 errdetail(
-			 "When it is dropped the others take it for a lost node: its shards and messages for "
-			 "them wait for it, in vain. States that are here, and messages that have not been "
-			 "delivered, are lost."),
-		 errhint("Call shard_leave() first. If it is too late, call shard_write_off(%d) at another "
-				 "member: its shards begin anew there, empty. If no coordinator is left, "
-				 "shard_force_voters() comes before that.",
+			 "When this is dropped, the other members take the node for lost: the shards of the "
+			 "node, and messages for them, wait in vain. States that are here, and messages that "
+			 "have not been delivered, are lost."),
+		 errhint("Call shard_leave() first. If it is too late, call shard_write_off(%d) at "
+				 "another member: the shards of the node start again there, empty. If no "
+				 "coordinator is left, call shard_force_voters() before that.",
 				 view->node)));
 }
 
@@ -119,8 +119,9 @@ static void
 explain_lock_timeout(void *arg)
 {
 	if (geterrcode() == ERRCODE_LOCK_NOT_AVAILABLE)
-		errhint("Somebody has a table or view of the extension locked, or what depends on it: see "
-				"pg_locks. Senders wait behind who drops or alters it, so he waits %d s at most.",
+		errhint("Another transaction has locked a table or view of the extension, or an object "
+				"that depends on it: see pg_locks. Senders wait behind a session that drops or "
+				"alters the extension, so that session waits %d s at most.",
 				PATIENCE_MS / 1000);
 }
 

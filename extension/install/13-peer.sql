@@ -19,7 +19,7 @@ COMMENT ON PROCEDURE shard_peer.who(bytea, bytea) IS 'tells which node is here';
 CREATE PROCEDURE shard_peer.call_back(call bytea, INOUT answer bytea)
 LANGUAGE c AS 'MODULE_PATHNAME', 'shard_internal_call_back';
 REVOKE ALL ON PROCEDURE shard_peer.call_back(bytea, bytea) FROM PUBLIC;
-COMMENT ON PROCEDURE shard_peer.call_back(bytea, bytea) IS 'tells who is found at the address of a node that wants to join';
+COMMENT ON PROCEDURE shard_peer.call_back(bytea, bytea) IS 'tells which node is found at the address of a node that wants to join';
 
 /* What runs on this node, for shard_cluster_stats() and shard_location() of another one. */
 CREATE PROCEDURE shard_peer.stats(call bytea, INOUT answer bytea)

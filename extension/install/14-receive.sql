@@ -38,4 +38,4 @@ COMMENT ON FUNCTION shard.streams_in() IS 'streams from other nodes, and up to w
 CREATE FUNCTION @extschema@.shard_link_accept(node int4) RETURNS void
 LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_link_accept';
 REVOKE ALL ON FUNCTION @extschema@.shard_link_accept(int4) FROM PUBLIC;
-COMMENT ON FUNCTION @extschema@.shard_link_accept(int4) IS 'ends the quarantine of the link to a node: messages for it begin anew';
+COMMENT ON FUNCTION @extschema@.shard_link_accept(int4) IS 'ends the quarantine of the link to a node: the stream of messages for it starts again';

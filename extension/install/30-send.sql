@@ -9,7 +9,7 @@
 CREATE FUNCTION @extschema@.shard_tell(type_name text, entity_id text, message jsonb) RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_tell';
 GRANT EXECUTE ON FUNCTION @extschema@.shard_tell(text, text, jsonb) TO PUBLIC;
-COMMENT ON FUNCTION @extschema@.shard_tell(text, text, jsonb) IS 'queues a message for an entity; it is handled after this transaction has committed';
+COMMENT ON FUNCTION @extschema@.shard_tell(text, text, jsonb) IS 'queues a message for an entity; the message is handled after this transaction has committed';
 
 /*
  * The same; the type's extractors find the entity in the message.

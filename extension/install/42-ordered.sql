@@ -20,4 +20,4 @@ LEFT JOIN LATERAL (
     WHERE w.type_id = p.type_id AND w.shard = p.shard AND w.entity = p.entity AND w.place = 'ordered'
 ) h ON true;
 GRANT SELECT ON @extschema@.shard_ordered TO PUBLIC;
-COMMENT ON VIEW @extschema@.shard_ordered IS 'entities of types with ordered_by: which message number is expected, and what waits for it';
+COMMENT ON VIEW @extschema@.shard_ordered IS 'entities of types with ordered_by: which message number is expected, and which messages wait for it';

@@ -28,7 +28,7 @@ COMMENT ON FUNCTION @extschema@.shard_set_address(text, int4) IS 'says where a m
 CREATE FUNCTION @extschema@.shard_leave(timeout interval DEFAULT '60 s', cancel boolean DEFAULT false) RETURNS boolean
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_admin_leave';
 REVOKE ALL ON FUNCTION @extschema@.shard_leave(interval, boolean) FROM PUBLIC;
-COMMENT ON FUNCTION @extschema@.shard_leave(interval, boolean) IS 'has this node leave its cluster for good, or stay after all; true: it has left, or stays';
+COMMENT ON FUNCTION @extschema@.shard_leave(interval, boolean) IS 'has this node leave its cluster for good, or stay after all; true: the node has left, or stays';
 
 /* Gives up the present start of a node: it is fenced; it may come back, with all its data, as a new one. */
 CREATE FUNCTION @extschema@.shard_down(node int4) RETURNS void
@@ -75,7 +75,7 @@ COMMENT ON FUNCTION @extschema@.shard_force_voters(int4[], boolean) IS 'makes th
 CREATE FUNCTION @extschema@.shard_move(type_name text, shard int4, node int4) RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_admin_move';
 REVOKE ALL ON FUNCTION @extschema@.shard_move(text, int4, int4) FROM PUBLIC;
-COMMENT ON FUNCTION @extschema@.shard_move(text, int4, int4) IS 'moves a shard to a node; returns when it is decided';
+COMMENT ON FUNCTION @extschema@.shard_move(text, int4, int4) IS 'moves a shard to a node; returns when the move is decided';
 
 /* The shard goes to that node, and stays while the node can have it, whatever the strategy. */
 CREATE FUNCTION @extschema@.shard_pin(type_name text, shard int4, node int4) RETURNS void
@@ -92,7 +92,7 @@ COMMENT ON FUNCTION @extschema@.shard_unpin(text, int4) IS 'leaves a shard to th
 CREATE FUNCTION @extschema@.shard_give_up(type_name text, shard int4) RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_admin_give_up';
 REVOKE ALL ON FUNCTION @extschema@.shard_give_up(text, int4) FROM PUBLIC;
-COMMENT ON FUNCTION @extschema@.shard_give_up(text, int4) IS 'has a shard begin anew that stands still since its home has not got it';
+COMMENT ON FUNCTION @extschema@.shard_give_up(text, int4) IS 'has a shard start again, empty, that stands still since its home does not have it';
 
 /*
  * Moves all shards of a node elsewhere, and gives it none until its server is started again, or evacuate
@@ -105,7 +105,7 @@ CREATE FUNCTION @extschema@.shard_evacuate(
 ) RETURNS boolean
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_admin_evacuate';
 REVOKE ALL ON FUNCTION @extschema@.shard_evacuate(int4, boolean, interval) FROM PUBLIC;
-COMMENT ON FUNCTION @extschema@.shard_evacuate(int4, boolean, interval) IS 'empties a node of its shards; true: none is left there';
+COMMENT ON FUNCTION @extschema@.shard_evacuate(int4, boolean, interval) IS 'empties a node of its shards; true: no shard is left there';
 
 /* One round of rebalancing of a type, NULL: of all types, now; returns how many moves begin. */
 CREATE FUNCTION @extschema@.shard_rebalance(type_name text DEFAULT NULL) RETURNS int4

@@ -223,7 +223,7 @@ REVOKE ALL ON FUNCTION shard.decisions() FROM PUBLIC;
 COMMENT ON FUNCTION shard.decisions() IS 'what the coordinators of the cluster decided, and why';
 
 /*
- * Newest first. node: who decided it, as coordinator. A member that did not answer has one row, what is
+ * Newest first. node: the coordinator that decided it. A member that did not answer has one row, what is
  * "no answer". type_name is NULL of types that are no more.
  */
 CREATE VIEW @extschema@.shard_decisions AS

@@ -76,7 +76,7 @@ check_place(FunctionCallInfo fcinfo)
 		((CallContext *) fcinfo->context)->atomic)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_TRANSACTION_STATE),
 						errmsg("a call of another node must be a statement of its own"),
-						errdetail("It commits before it answers."),
+						errdetail("The call commits before it answers."),
 						errhint("CALL the procedure outside of a transaction block.")));
 	shard_argument_check(fcinfo, 0, "call must not be null");
 }
@@ -139,7 +139,7 @@ judge_target(const ShardCallHeader *header, const ShardBoardView *view, bool own
 		ereport(ERROR,
 				(errcode(SHARD_ERRCODE_HELLO_FIRST),
 				 errmsg("the call is for incarnation %d of node %d", header->to_inc, view->node),
-				 errdetail("It is incarnation %d now.", view->inc_no)));
+				 errdetail("The node is incarnation %d now.", view->inc_no)));
 	return VERDICT_GOOD;
 }
 
@@ -187,17 +187,21 @@ report_later(const ShardCallee *callee)
 	const ShardBoardView *view = &callee->view;
 
 	if (!view->known || !view->push)
-		ereport(ERROR, (errcode(SHARD_ERRCODE_NOT_YET),
-						errmsg("node %d takes nothing from other nodes at the moment",
-							   view->known ? view->node : callee->header.to),
-						view->why[0] != '\0' ? errdetail("%s", view->why)
-											 : errdetail("It starts, or is not admitted."),
-						errhint("See shard_health() there.")));
-	ereport(ERROR, (errcode(SHARD_ERRCODE_NOT_YET),
-					errmsg("node %d has not heard of incarnation %d of node %d", view->node,
-						   callee->header.from_inc, callee->header.from),
-					errdetail("It has learned the map of the cluster up to " INT64_FORMAT ".",
-							  view->learned_n)));
+		ereport(ERROR,
+				(errcode(SHARD_ERRCODE_NOT_YET),
+				 errmsg("node %d takes nothing from other nodes at the moment",
+						view->known ? view->node : callee->header.to),
+				 view->why[0] != '\0' ? errdetail("%s", view->why)
+									  : errdetail("The node is starting, or is not admitted."),
+				 errhint("See shard_health() there.")));
+	ereport(
+		ERROR,
+		(errcode(SHARD_ERRCODE_NOT_YET),
+		 errmsg("node %d has not heard of incarnation %d of node %d", view->node,
+				callee->header.from_inc, callee->header.from),
+		 errdetail("The node that was called has learned the map of the cluster up to " INT64_FORMAT
+				   ".",
+				   view->learned_n)));
 }
 
 /* Waits a little while, with nothing held. */

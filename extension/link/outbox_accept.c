@@ -71,7 +71,7 @@ save_stream(Accept *accept)
 
 /* Begins the stream again: what it appends in the rest of this turn is of the new generation. */
 static void
-begin_anew(OutStream *stream)
+start_again(OutStream *stream)
 {
 	stream->before = stream->stream;
 	stream->quarantine_before = stream->quarantine;
@@ -98,7 +98,7 @@ shard_outbox_accept(int32 node, ShardOutboxSave save, void *arg)
 		ShardAssert(!accept.stream->touched);
 		save_stream(&accept);
 		shard_outbox_table_forget_all(accept.stream);
-		begin_anew(accept.stream);
+		start_again(accept.stream);
 		any = true;
 	}
 	return any;

@@ -446,8 +446,8 @@ end_check(ShardPeer *peer)
 			"the database at the address has procedures of schema shard_peer "
 			"that are not the extension's",
 			"Nothing was called there.",
-			"Drop them, and find out who made them: they would have run with the "
-			"rights of the role that connects.");
+			"Drop these procedures, and find out which role made them: they would have run with "
+			"the rights of the role that connects.");
 	else
 		shard_peer_set_failure(&peer->failure, ERRCODE_INVALID_SCHEMA_NAME,
 							   "the database at the address does not have extension \"shard\"",
@@ -468,7 +468,7 @@ keep_result(ShardPeer *peer, PGresult *result)
 	{
 		PQclear(result);
 		shard_peer_set_failure(&peer->failure, ERRCODE_PROTOCOL_VIOLATION,
-							   "the server began a copy, which nobody has asked for", NULL, NULL);
+							   "the server began a copy that was not asked for", NULL, NULL);
 		return false;
 	}
 	if (peer->result != NULL && PQresultStatus(peer->result) == PGRES_FATAL_ERROR)

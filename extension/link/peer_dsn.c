@@ -292,16 +292,16 @@ parse(const char *dsn, ShardPeerFailure *failure)
 		snprintf(text, sizeof(text), "it names more than %d hosts", MOST_HOSTS);
 		shard_peer_set_failure(
 			failure, ERRCODE_INVALID_PARAMETER_VALUE, text,
-			"libpq looks up the names of all one after the other, and nothing "
-			"else is done meanwhile.",
-			"A node is one database: name it, and those that may take its place.");
+			"libpq looks up the names of all hosts one after the other, and nothing else is done "
+			"meanwhile.",
+			"A node is one database: name its host, and the hosts that may take its place.");
 	}
 	else if (hosts != NULL && !are_good_hosts(hosts))
 		shard_peer_set_failure(
 			failure, ERRCODE_INVALID_PARAMETER_VALUE,
 			"its host is a folder that this server has no sockets in",
-			"Another machine cannot be reached by a socket's folder, and another "
-			"file is nobody's address.",
+			"Another machine cannot be reached by a socket's folder, and another file is no "
+			"address.",
 			"Give a name or number as host, or a folder of unix_socket_directories.");
 	else
 		return options;

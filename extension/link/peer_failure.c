@@ -64,7 +64,8 @@ shard_peer_set_failure(ShardPeerFailure *failure, int sqlstate, const char *text
 	failure->refused = 0;
 	copy_text(failure->text, sizeof(failure->text), text);
 	if (failure->text[0] == '\0')
-		strlcpy(failure->text, "the connection was closed without a word", sizeof(failure->text));
+		strlcpy(failure->text, "the server closed the connection without an error message",
+				sizeof(failure->text));
 	copy_text(failure->detail, sizeof(failure->detail), detail);
 	copy_text(failure->hint, sizeof(failure->hint), hint);
 }

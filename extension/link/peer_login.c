@@ -183,8 +183,8 @@ refuse(ShardPeer *peer, const char *text, const char *hint)
 static ShardPeerLogin
 refuse_order(ShardPeer *peer)
 {
-	return refuse(peer, "the server says while somebody logs in what no server says then",
-				  "Is it PostgreSQL that answers there?");
+	return refuse(peer, "the server sent a message that is not part of a login",
+				  "Find out whether it is PostgreSQL that answers there.");
 }
 
 /* The answer to a nonce; after it there is nothing more to be hashed. */
@@ -205,8 +205,8 @@ take_answer(ShardPeer *peer, const char *bytes, int length)
 			 count, MOST_ITERATIONS);
 	return refuse(
 		peer, text,
-		"Lower scram_iterations there, and set the password of the role anew; or let nodes "
-		"log in by certificates.");
+		"Lower scram_iterations there, and set the password of the role again; or let nodes log "
+		"in by certificates.");
 }
 
 /*
@@ -250,8 +250,7 @@ wait_for(const Look *look, int bytes)
 	if (PQsslInUse(look->peer->conn))
 		return refuse_order(look->peer); /* honest servers say it in one record */
 	if (is_closed(look->peer))
-		return refuse(look->peer,
-					  "the server closed the connection within a message while somebody logged in",
+		return refuse(look->peer, "the server closed the connection within a message of the login",
 					  NULL);
 	wake_by(look->peer, bytes);
 	return SHARD_PEER_LOGIN_WAIT;

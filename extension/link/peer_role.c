@@ -93,7 +93,7 @@ shard_peer_role_check(int32 from)
 								GetUserNameFromId(GetSessionUserId(), false))
 					   : errmsg("role \"%s\" may not speak for node %d",
 								GetUserNameFromId(GetSessionUserId(), false), from),
-			 errdetail("It was given to node %d alone.", bound),
+			 errdetail("The role was given to node %d alone.", bound),
 			 errhint("See shard_allow_peer() here, and shard.peer_user at the node that calls.")));
 }
 

@@ -64,7 +64,7 @@
 #define ROOMS 4
 #define LEAST_ROOM (512 * KB)
 
-/* The longest answer of a procedure that is not named below: who a node is, positions of lanes, that it was done. */
+/* The longest answer of a procedure that is not named below: the identity of a node, positions of lanes, that it was done. */
 #define MOST_ANSWER (64 * KB)
 
 /*
@@ -234,7 +234,7 @@ say_long(ShardPeer *peer, const char *came)
 	char text[128];
 	char detail[128];
 
-	snprintf(text, sizeof(text), "the answer to shard_peer.%s() is longer than any may be",
+	snprintf(text, sizeof(text), "the answer to shard_peer.%s() is longer than an answer may be",
 			 peer->procedure);
 	snprintf(detail, sizeof(detail), "More than " UINT64_FORMAT " kB %s.", most_answer(peer) / KB,
 			 came);
@@ -247,7 +247,7 @@ static void
 say_surplus(ShardPeer *peer, const char *detail)
 {
 	shard_peer_set_failure(&peer->failure, ERRCODE_PROTOCOL_VIOLATION,
-						   "the server at the address says what nobody has asked for", detail,
+						   "the server at the address sends what was not asked for", detail,
 						   "Find out what listens there: a server of PostgreSQL does not do that.");
 }
 

@@ -66,7 +66,7 @@ make_room(void)
 			ereport(LOG,
 					(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
 					 errmsg("shard: too many open files to wait for connections to other nodes"),
-					 errdetail("They are looked at every %d ms instead.", BLIND_MS),
+					 errdetail("The connections are looked at every %d ms instead.", BLIND_MS),
 					 errhint("Raise max_files_per_process, or \"ulimit -n\" of the server.")));
 		said = true;
 		return false;

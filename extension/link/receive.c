@@ -117,7 +117,7 @@ unknown_section(const Receive *receive, int32 kind, int32 channel)
 	ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 					errmsg("the call of node %d has a mandatory part that node %d does not know",
 						   receive->callee.header.from, receive->callee.view.node),
-					errdetail("It is a section of kind %d, channel %d.", kind, channel),
+					errdetail("The part is a section of kind %d, channel %d.", kind, channel),
 					errhint("Update the extension on node %d.", receive->callee.view.node)));
 }
 

@@ -39,9 +39,9 @@ report_false(const ShardCallee *callee, const ShardFact *fact)
 	ereport(LOG,
 			(errcode(ERRCODE_DATA_CORRUPTED),
 			 errmsg("node %d tells a home that the cluster has not decided", callee->header.from),
-			 errdetail("It says: %s. It is not believed.", what),
-			 errhint("The node's voters were lost, it was put back from a copy, or somebody "
-					 "else speaks in its name.")));
+			 errdetail("The node said: %s. This was not believed.", what),
+			 errhint("The node's voters were lost, the node was put back from a copy, or another "
+					 "caller speaks in its name.")));
 }
 
 /* What the map says of one fact, which it may correct. True: it is to be taken. */
@@ -134,8 +134,8 @@ report_ahead(const ShardCallee *callee, const ShardFact *ahead)
 	ereport(ERROR, (errcode(SHARD_ERRCODE_NOT_YET),
 					errmsg("node %d has not learned yet where shard %d of type %d is",
 						   callee->view.node, ahead->shard, ahead->type_id),
-					errdetail("Node %d says so of version " INT64_FORMAT
-							  " of the map of the cluster; known here is " INT64_FORMAT ".",
+					errdetail("Node %d has it from version " INT64_FORMAT " of the map of the "
+							  "cluster; known here is " INT64_FORMAT ".",
 							  callee->header.from, ahead->n, callee->view.learned_n)));
 }
 

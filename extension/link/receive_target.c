@@ -37,10 +37,10 @@ report_false(ShardReceiveTarget *target, const ShardCallee *callee, const char *
 		return;
 	ereport(LOG,
 			(errcode(ERRCODE_DATA_CORRUPTED),
-			 errmsg("node %d sends what is for a shard that there is not", callee->header.from),
-			 errdetail("It is %s. It is passed over.", what),
-			 errhint("The node's voters were lost, it was put back from a copy, or somebody "
-					 "else speaks in its name.")));
+			 errmsg("node %d sends to a shard that does not exist", callee->header.from),
+			 errdetail("What it sends is %s, which is passed over.", what),
+			 errhint("The node's voters were lost, the node was put back from a copy, or another "
+					 "caller speaks in its name.")));
 }
 
 /* What this node has of the type. */

@@ -388,7 +388,7 @@ postpone(RemoteAsk *ask)
 {
 	shard_ring_unbegin(&ask->request);
 	shard_ring_note(&ask->request,
-					"Its home is being looked up anew: its shard has moved, or its home starts.");
+					"Its home is being looked up again: its shard has moved, or its home starts.");
 	ask->again_at = shard_clock_now() + AGAIN_AFTER;
 	dlist_push_tail(&postponed, &ask->link);
 }

@@ -107,8 +107,8 @@ shard_transport_link_failed(Link *link, int sqlstate, const char *text)
 	if (news)
 		ereport(LOG, (errcode(sqlstate == 0 ? ERRCODE_CONNECTION_FAILURE : sqlstate),
 					  errmsg("link to node %d failed: %s", link->node, link->error),
-					  errdetail("Messages for it wait. The link is tried again, and shard_peers "
-								"shows how it goes.")));
+					  errdetail("Messages for the node wait. The link is tried again; see "
+								"shard_peers.")));
 }
 
 /* Something went through. */

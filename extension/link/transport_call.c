@@ -323,8 +323,9 @@ warn_quarantined(const Link *link, const Verdicts *verdicts)
 						? "this node seems to have been put back from a copy"
 						: "the other node seems to have been put back from a copy",
 					more),
-			 errdetail("Lanes %llx: %s. It has " INT64_FORMAT " of a stream of which " INT64_FORMAT
-					   " are acknowledged and " INT64_FORMAT " exist here.",
+			 errdetail("Lanes %llx: %s. The other node has " INT64_FORMAT
+					   " of a stream of which " INT64_FORMAT " are acknowledged and " INT64_FORMAT
+					   " exist here.",
 					   (unsigned long long) (verdicts->origin | verdicts->receiver),
 					   why_of(verdicts->origin != 0 ? SHARD_STREAM_ORIGIN_REGRESSED
 													: SHARD_STREAM_RECEIVER_REGRESSED),

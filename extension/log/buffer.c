@@ -221,10 +221,10 @@ tell_dropped(ShardType *type, void *arg)
 		WARNING,
 		(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 		 errmsg("messages wait for entity type \"%s\", which was dropped on this node", type->name),
-		 errdetail("They are " INT64_FORMAT ", parked ones included.", held),
-		 errhint("Shards that are here move to members that host the type, if there is one, and "
-				 "the messages with them; after shard_start() for it here they are handled "
-				 "here.")));
+		 errdetail("There are " INT64_FORMAT " such messages, parked ones included.", held),
+		 errhint("Shards of the type that are here move with their messages to members that host "
+				 "the type, if there are any; after shard_start() for the type here, the "
+				 "messages are handled here.")));
 }
 
 /* Says what waits for types that were dropped here, but may run elsewhere (D28). */

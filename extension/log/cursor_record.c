@@ -105,7 +105,7 @@ shard_cursor_record_read(ShardRecord *record, const char *data, int len)
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 					 errmsg("a cursor row of the inbox has the unknown section \"%c\"", section),
-					 errdetail("It was written by a newer version of extension shard."),
+					 errdetail("The row was written by a newer version of extension shard."),
 					 errhint("Install that version again.")));
 	}
 }

@@ -140,11 +140,12 @@ follow_outbox(ShardRegion *region)
 static void
 leave_node(const ShardRegion *region, int32 node)
 {
-	ereport(LOG,
-			(errmsg("region worker %d begins anew: this database is node %d of another cluster now",
-					region->number, node)));
+	ereport(
+		LOG,
+		(errmsg("region worker %d starts again: this database is node %d of another cluster now",
+				region->number, node)));
 	SpinLockAcquire(&region->slot->mutex);
-	region->slot->begins_anew = true;
+	region->slot->starts_again = true;
 	SpinLockRelease(&region->slot->mutex);
 	proc_exit(0);
 }
@@ -322,19 +323,19 @@ leave_for_memory(const ShardRegion *region)
 	if (likely(names <= MOST_NAMES && zones <= MOST_ZONES && kept <= MOST_KEPT))
 		return;
 	if (names > MOST_NAMES)
-		ereport(LOG, (errmsg("region worker %d begins anew: names of settings take %zu bytes",
+		ereport(LOG, (errmsg("region worker %d starts again: names of settings take %zu bytes",
 							 region->number, names),
 					  errhint("Let handlers use few names in set_config() and SET.")));
 	else if (zones > MOST_ZONES)
-		ereport(LOG, (errmsg("region worker %d begins anew: names of time zones take %zu bytes",
+		ereport(LOG, (errmsg("region worker %d starts again: names of time zones take %zu bytes",
 							 region->number, zones),
 					  errhint("Let handlers use few names of time zones.")));
 	else
-		ereport(LOG, (errmsg("region worker %d begins anew: what the server keeps for it takes "
+		ereport(LOG, (errmsg("region worker %d starts again: what the server keeps for it takes "
 							 "%zu bytes",
 							 region->number, kept),
-					  errhint("Let handlers use few tables, and rows of a type instead of records "
-							  "with ever other columns.")));
+					  errhint("Let handlers use few tables, and rows of a type instead of "
+							  "records whose columns are different each time.")));
 	proc_exit(1);
 }
 

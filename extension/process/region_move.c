@@ -146,7 +146,7 @@ shard_region_move(ShardRegion *region)
 			move->next = shard_routing_seal(&move->ref) ? MOVE_SEALED : MOVE_OVER;
 		else if (move->step == MOVE_CLEARED)
 		{
-			shard_routing_begin_anew(&move->ref);
+			shard_routing_start_again(&move->ref);
 			move->next = MOVE_OVER;
 		}
 	}

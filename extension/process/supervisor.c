@@ -165,8 +165,8 @@ note_end(ShardDatabase *db, int worker)
 		entry->stop_asked_at != 0 || !shard_enabled || db->probe_outcome == SHARD_PROBE_ABSENT;
 
 	SpinLockAcquire(&slot->mutex);
-	expected |= slot->begins_anew;
-	slot->begins_anew = false;
+	expected |= slot->starts_again;
+	slot->starts_again = false;
 	SpinLockRelease(&slot->mutex);
 	if (expected)
 		slot->failures = 0;
@@ -287,7 +287,7 @@ start(ShardDatabase *db, int worker)
 				(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
 				 errmsg("could not start %s of database %u: no background worker slot is free",
 						description.bgw_type, db->dboid),
-				 errdetail("Messages wait; it is tried again."),
+				 errdetail("Messages wait; the start is tried again."),
 				 errhint("Increase max_worker_processes, which is %s, and restart the server.",
 						 GetConfigOption("max_worker_processes", false, false))));
 	warned_of_slots = true;

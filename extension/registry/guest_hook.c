@@ -83,11 +83,11 @@ shard_guest_check_statement(const Node *statement)
 			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 			 errmsg("cannot run %s %s", CreateCommandName(unconstify(Node *, statement)),
 					places[kind]),
-			 errdetail("It runs in the session and the transaction of somebody else."),
+			 errdetail("The statement runs in the session and the transaction of the caller."),
 			 kind == SHARD_GUEST_READS
 				 ? errhint("Extractors may run queries only. What has to be set can be set with "
 						   "CREATE FUNCTION ... SET.")
-				 : errhint("It can do so as a handler.")));
+				 : errhint("The code can do so when it runs as a handler.")));
 }
 
 /* The least strict kind of guest that is refused the function; stricter kinds are, too. SHARD_GUEST_NONE: no guest is. */
@@ -168,7 +168,7 @@ check_function(Oid function)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("cannot use function %s() %s", get_func_name(function), places[kind]),
-				 errdetail("It works on the session, which is somebody else's.")));
+				 errdetail("The function works on the session, which is the caller's.")));
 	for (int i = least; i <= SHARD_GUEST_READS; i++)
 		prepared_in[i] = ShardMyLxid;
 }

@@ -121,12 +121,13 @@ lock_to_read(void)
 			continue;
 		ereport(ERROR,
 				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-				 errmsg("nobody can say whether this node takes messages"),
+				 errmsg("it is not known whether this node takes messages"),
 				 errdetail("This node handles nothing: its control worker has not begun; see "
-						   "shard_health(). Table shard.%s, which would say, is locked.",
+						   "shard_health(). Table shard.%s, which says whether it does, is "
+						   "locked.",
 						   tables[i]),
-				 errhint(
-					 "End the transaction that has it locked, or waits for that; see pg_locks.")));
+				 errhint("End the transaction that has locked the table, or that waits to lock it; "
+						 "see pg_locks.")));
 	}
 }
 

@@ -108,8 +108,10 @@ extracted_shard(ShardType *type, const char *id, size_t len)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("shard_id_extractor of entity type \"%s\" gave no valid shard for \"%.*s\"",
 						type->name, (int) len, id),
-				 isnull ? errdetail("It returned null.") : errdetail("It returned %d.", shard),
-				 errhint("It must return a number from 0 to %d.", type->number_of_shards - 1)));
+				 isnull ? errdetail("The function returned null.")
+						: errdetail("The function returned %d.", shard),
+				 errhint("The function must return a number from 0 to %d.",
+						 type->number_of_shards - 1)));
 	return shard;
 }
 

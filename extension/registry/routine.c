@@ -140,22 +140,23 @@ check_shape(HeapTuple tuple)
 	const Oid *argument = proc->proargtypes.values;
 
 	if (proc->prokind != PROKIND_FUNCTION)
-		refuse(tuple, "It is not a plain function.", HANDLER_HINT);
+		refuse(tuple, "The function is not a plain function.", HANDLER_HINT);
 	if (proc->pronargs != 2)
-		refuse(tuple, psprintf("It takes %d instead of 2 arguments.", proc->pronargs),
+		refuse(tuple, psprintf("The function takes %d instead of 2 arguments.", proc->pronargs),
 			   HANDLER_HINT);
 	if (proc->proretset)
-		refuse(tuple, "It returns a set.", "Return the new state, one value.");
+		refuse(tuple, "The function returns a set.", "Return the new state, one value.");
 	if (proc->prorettype == VOIDOID)
-		refuse(tuple, "It returns void.", "Return the new state, or null to forget the entity.");
+		refuse(tuple, "The function returns void.",
+			   "Return the new state, or null to forget the entity.");
 	if (IsPolymorphicType(proc->prorettype) || IsPolymorphicType(argument[0]))
-		refuse(tuple, "It is polymorphic.", "Write out the type of the state.");
+		refuse(tuple, "The function is polymorphic.", "Write out the type of the state.");
 	if (argument[1] != JSONBOID && argument[1] != JSONBARRAYOID)
-		refuse(tuple, psprintf("Its second argument is of type %s.", format_type_be(argument[1])),
+		refuse(tuple, psprintf("The second argument is of type %s.", format_type_be(argument[1])),
 			   "Take the message as jsonb, or an entity's messages as jsonb[].");
 	if (get_typtype(argument[0]) == TYPTYPE_PSEUDO)
 		refuse(tuple,
-			   psprintf("Its first argument is of pseudo-type %s.", format_type_be(argument[0])),
+			   psprintf("The first argument is of pseudo-type %s.", format_type_be(argument[0])),
 			   "Use jsonb, or a composite type for typed columns.");
 }
 
@@ -169,15 +170,15 @@ check_result(HeapTuple tuple)
 	if (proc->prorettype != state_type)
 		ereport(ERROR, (errcode(ERRCODE_DATATYPE_MISMATCH),
 						errmsg("function %s cannot be a handler", format_signature(tuple)),
-						errdetail("Its first argument is of type %s, its result of type %s.",
+						errdetail("The first argument is of type %s, the result of type %s.",
 								  format_type_be(state_type), format_type_be(proc->prorettype)),
 						errhint("Return the type of the first argument: the new state.")));
 	if (proc->proisstrict)
-		refuse(tuple, "It is STRICT, so it would not see the first message of an entity.",
+		refuse(tuple, "The function is STRICT, so it would not see the first message of an entity.",
 			   psprintf("ALTER FUNCTION %s CALLED ON NULL INPUT; a null state is a new entity's.",
 						format_signature(tuple)));
 	if (isAnyTempNamespace(proc->pronamespace))
-		refuse(tuple, "It is temporary, so workers cannot see it.",
+		refuse(tuple, "The function is temporary, so workers cannot see it.",
 			   "Create it in an ordinary schema.");
 }
 
@@ -232,7 +233,8 @@ shard_routine_resolve_extractor(ShardExtractor which, const char *text, char **n
 	if (which == SHARD_EXTRACTOR_SHARD_ID && proc->provolatile != PROVOLATILE_IMMUTABLE)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_FUNCTION_DEFINITION),
 						errmsg("function %s cannot be the %s", *name, setting),
-						errdetail("It is not IMMUTABLE, and an entity never changes its shard."),
+						errdetail("The function is not IMMUTABLE, and an entity never changes "
+								  "its shard."),
 						errhint("ALTER FUNCTION %s IMMUTABLE, if it is so.", *name)));
 	ReleaseSysCache(tuple);
 
@@ -372,7 +374,7 @@ check_strategy_owner(HeapTuple tuple, const char *what, const char *name)
 	ereport(ERROR,
 			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 			 errmsg("%s %s belongs to another role", what, name),
-			 errdetail("It would run as \"%s\", but \"%s\" could change it.",
+			 errdetail("The function would run as \"%s\", but \"%s\" could change it.",
 					   GetUserNameFromId(GetUserId(), false), GetUserNameFromId(owner, true)),
 			 errhint("Make a function of your own that calls it.")));
 }
@@ -394,7 +396,7 @@ shard_routine_resolve_strategy(ShardStrategyFunction which, const char *text, ch
 	if (isAnyTempNamespace(((Form_pg_proc) GETSTRUCT(tuple))->pronamespace))
 		ereport(ERROR, (errcode(ERRCODE_INVALID_FUNCTION_DEFINITION),
 						errmsg("function %s cannot be the %s", *name, what),
-						errdetail("It is temporary, so other sessions cannot see it."),
+						errdetail("The function is temporary, so other sessions cannot see it."),
 						errhint("Create it in an ordinary schema.")));
 	check_execute(function, what, *name);
 	check_strategy_owner(tuple, what, *name);

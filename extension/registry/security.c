@@ -81,8 +81,8 @@ check_execute(const ShardType *type)
 			ereport(ERROR,
 					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 					 errmsg("permission denied to send to entity type \"%s\"", type->name),
-					 errdetail("It is a proxy here that was started without a function; then only "
-							   "its owner may send."),
+					 errdetail("The type is a proxy here that was started without a function; "
+							   "then only its owner may send."),
 					 errhint("Let its owner call shard_start_proxy(%s, handler => ...), and grant "
 							 "EXECUTE on that function.",
 							 quote_literal_cstr(type->name))));
@@ -184,8 +184,8 @@ shard_security_problem(const ShardType *type, int *sqlstate)
 	if (owner == NULL)
 		owner = "?";
 	return psprintf(
-		"it was given to role \"%s\", who has to call shard_alter(%s, 'owner', %s) before its code runs as "
-		"that role",
+		"it was given to role \"%s\", which has to call shard_alter(%s, 'owner', %s) before its "
+		"code runs as that role",
 		owner, quote_literal_cstr(type->name), quote_literal_cstr(owner));
 }
 
@@ -281,10 +281,11 @@ shard_security_require(Oid owner)
 	GetUserIdAndSecContext(&user, &context);
 	if (likely(user == owner && (context & SECURITY_RESTRICTED_OPERATION) != 0))
 		return;
-	ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-					errmsg("code of role \"%s\" cannot run now", GetUserNameFromId(owner, true)),
-					errdetail("It runs as that role only, in a security-restricted operation."),
-					errhint("If the owner of an entity type has just changed, try again.")));
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("code of role \"%s\" cannot run now", GetUserNameFromId(owner, true)),
+			 errdetail("The code runs as that role only, in a security-restricted operation."),
+			 errhint("If the owner of an entity type has just changed, try again.")));
 }
 
 /*

@@ -63,9 +63,10 @@ static void
 refuse_reset(const char *name)
 {
 	if (IsTransactionState())
-		ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-						errmsg("permission denied to set parameter \"%s\"", name),
-						errdetail("What it would be is the session's, which is somebody else's.")));
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied to set parameter \"%s\"", name),
+				 errdetail("The value would come from the session, which is the caller's.")));
 }
 
 static bool

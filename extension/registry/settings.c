@@ -90,7 +90,7 @@ shard_settings_is_fixed(ShardSettingId id)
 const char *
 shard_settings_why_fixed(ShardSettingId id)
 {
-	return id <= SHARD_SETTING_SHARD_ID_EXTRACTOR ? "It says in which shard an entity is."
+	return id <= SHARD_SETTING_SHARD_ID_EXTRACTOR ? "The setting says in which shard an entity is."
 												  : "All members of a cluster agree on it.";
 }
 
@@ -190,14 +190,14 @@ check_bounds(const Setting *setting, int64 number)
 
 	if (number >= setting->minimum && number <= setting->maximum)
 		return;
-	ereport(ERROR,
-			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("value for setting \"%s\" is out of range", setting->name),
-			 duration ? errdetail("It must be between %s and %s.",
-								  shard_duration_format(setting->minimum),
-								  shard_duration_format(setting->maximum))
-					  : errdetail("It must be between " INT64_FORMAT " and " INT64_FORMAT ".",
-								  setting->minimum, setting->maximum)));
+	ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					errmsg("value for setting \"%s\" is out of range", setting->name),
+					duration ? errdetail("The value must be between %s and %s.",
+										 shard_duration_format(setting->minimum),
+										 shard_duration_format(setting->maximum))
+							 : errdetail("The value must be between " INT64_FORMAT
+										 " and " INT64_FORMAT ".",
+										 setting->minimum, setting->maximum)));
 }
 
 /* Refuses a word that is not among a setting's choices. */
@@ -219,7 +219,7 @@ shard_settings_check_bytes(const char *setting, const char *value)
 	if (bytes > SHARD_SETTING_MAX_BYTES)
 		ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 						errmsg("value for setting \"%s\" is too long", setting),
-						errdetail("It has %zu bytes.", bytes),
+						errdetail("The value has %zu bytes.", bytes),
 						errhint("Use at most %d bytes.", SHARD_SETTING_MAX_BYTES)));
 }
 
@@ -234,7 +234,7 @@ accept_value(const Setting *setting, const char *value)
 	if (value == NULL && setting->boot != NULL)
 		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 						errmsg("setting \"%s\" cannot be null", setting->name),
-						errhint("Its default is %s.", setting->boot)));
+						errhint("The setting's default is %s.", setting->boot)));
 	return value;
 }
 
@@ -413,10 +413,10 @@ shard_settings_check(const ShardSettings *settings)
 {
 	if (shard_settings_number(settings, SHARD_SETTING_RETRY_BACKOFF) >
 		shard_settings_number(settings, SHARD_SETTING_MAX_RETRY_BACKOFF))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("setting \"retry_backoff\" is greater than \"max_retry_backoff\""),
-				 errdetail("They are %s and %s.", settings->value[SHARD_SETTING_RETRY_BACKOFF],
-						   settings->value[SHARD_SETTING_MAX_RETRY_BACKOFF]),
-				 errhint("Raise max_retry_backoff, or lower retry_backoff.")));
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("setting \"retry_backoff\" is greater than \"max_retry_backoff\""),
+						errdetail("The settings are %s and %s.",
+								  settings->value[SHARD_SETTING_RETRY_BACKOFF],
+								  settings->value[SHARD_SETTING_MAX_RETRY_BACKOFF]),
+						errhint("Raise max_retry_backoff, or lower retry_backoff.")));
 }

@@ -235,12 +235,12 @@ check_names(ShardAllocationKind kind, const ShardPlanValue *fields, int n)
 			known |= strcmp(names[k], fields[i].name) == 0;
 		if (known)
 			continue;
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("allocation strategy \"%s\" has no setting \"%s\"",
-						shard_allocation_kind_names[kind], fields[i].name),
-				 names[0] != NULL ? errhint("Its settings are: %s.", shard_plan_json_list(names))
-								  : errhint("It has no settings: give '{}'.")));
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("allocation strategy \"%s\" has no setting \"%s\"",
+							   shard_allocation_kind_names[kind], fields[i].name),
+						names[0] != NULL ? errhint("The strategy's settings are: %s.",
+												   shard_plan_json_list(names))
+										 : errhint("The strategy has no settings: give '{}'.")));
 	}
 }
 

@@ -111,7 +111,7 @@ extern void shard_routing_each_stopping(ShardRoutingEach visit, void *arg);
  * turn, the second function makes it begin again.
  */
 extern bool shard_routing_is_clearing(const ShardShardRef *ref);
-extern void shard_routing_begin_anew(const ShardShardRef *ref);
+extern void shard_routing_start_again(const ShardShardRef *ref);
 
 /*
  * A shard whose rows may be deleted, as far as is known without looking: another one than *ref, if

@@ -263,11 +263,12 @@ do_in_doubt(void *context, const ShardRoute *route, const ShardItem *item)
 {
 	ErrorData error = {
 		.sqlerrcode = SHARD_ERRCODE_OUTCOME_UNKNOWN,
-		.message = "nobody knows whether the message was handled",
+		.message = "it is not known whether the message was handled",
 		.detail =
-			"It was sent to a node whose state was given up since, or that was the home by a decision that went with lost voters, or by a database "
-			"that was restored from an older copy.",
-		.hint = "Find out what became of it; shard_redrive() sends it again."};
+			"The message was sent to a node whose state was given up since, or that was the home "
+			"by a decision that went with lost voters, or by a database that was restored from "
+			"an older copy.",
+		.hint = "Find out whether the message was handled; shard_redrive() sends it again."};
 	MemoryContext old = begin_sql();
 
 	shard_held_dead_letter(item->body, 0, &error);
@@ -323,7 +324,8 @@ log_unheard(const ShardRoute *route, const ShardItem *item)
 			 errmsg("node %d sent a message for shard %d of entity type %d in epoch %d, which is "
 					"not known here%s",
 					item->stamp.a, route->shard, route->type_id, item->epoch, more),
-			 errdetail("Its home should have come before it (H3). The message stays there.")));
+			 errdetail("The home of the shard should have been sent before the message (H3). The "
+					   "message stays at that node.")));
 	do_want_home(NULL, route);
 }
 
@@ -425,8 +427,8 @@ do_wrong(void *context, const ShardRoute *route, const ShardHomeRecord *home)
 			 "shard %d of entity type %d stands still: the cluster says that it is here in epoch "
 			 "%d, which cannot be",
 			 route->shard, route->type_id, home->epoch),
-		 errdetail("Here it is %s, of epoch %d. This database may have been restored from a copy "
-				   "that is older than the shard's arrival.",
+		 errdetail("Here the shard is %s, of epoch %d. This database may have been restored from "
+				   "a copy that is older than the shard's arrival.",
 				   route->own.state == SHARD_HOME_NONE
 					   ? "nothing"
 					   : shard_home_machine.state_names[route->own.state],
@@ -478,8 +480,8 @@ log_undone(ShardUndone *undone)
 						   "decisions that went with lost voters: node %d is their home",
 						   undone->count, undone->shards.data, undone->type_name,
 						   shard_routing.self, undone->node),
-			 errdetail("Here that ends, the rows are kept, and messages of which nobody "
-					   "knows whether they were handled become dead letters."),
+			 errdetail("The shards end here, their rows are kept, and messages of which it is "
+					   "not known whether they were handled become dead letters."),
 			 errhint("See shard_health().")));
 }
 

@@ -83,7 +83,7 @@ shard_routing_overtaken(const ShardRoute *route)
 	ereport(ERROR, (errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 					errmsg("ownership of shard %d of entity type %d was changed by another process",
 						   route->shard, route->type_id),
-					errdetail("It is read again, and the turn begins anew.")));
+					errdetail("The ownership is read again, and the turn starts again.")));
 }
 
 bool
@@ -327,7 +327,7 @@ shard_routing_is_clearing(const ShardShardRef *ref)
 }
 
 void
-shard_routing_begin_anew(const ShardShardRef *ref)
+shard_routing_start_again(const ShardShardRef *ref)
 {
 	ShardRoute *route = route_of(ref);
 

@@ -59,8 +59,8 @@ end_count(ShardParkedCount *count)
 	if (shard_registry_known(count->type_id) == NULL)
 		return;
 	say(count->type_id, "parked messages",
-		psprintf("Their worker believed in " INT64_FORMAT ", there are " INT64_FORMAT
-				 ". It goes on with the latter.",
+		psprintf("The region worker had counted " INT64_FORMAT ", there are " INT64_FORMAT ". "
+				 "The worker goes on with the latter.",
 				 believed, count->found));
 	count->change = count->found - count->committed;
 }
@@ -86,7 +86,7 @@ compare(int32 type_id, int32 shard, int64 parked, void *arg)
 	if (route->parked)
 		return;
 	say(type_id, psprintf("parked messages of shard %d", shard),
-		"Their worker believed in none. It looks at them now.");
+		"The region worker had counted none. The worker looks at them now.");
 	shard_route_reload(shard_routing.routes, type_id, shard);
 }
 

@@ -259,9 +259,11 @@ delete_strange(const ShardRoute *route)
 				  errmsg("shard %d of entity type %d had " UINT64_FORMAT
 						 " marks that no shard can have: they were deleted",
 						 route->shard, route->type_id, deleted),
-				  errdetail("They are not of its lane, %d, or of nodes that cannot be.", lane),
-				  errhint("They came with a copy of the shard, or somebody has written to "
-						  "shard.shard_input.")));
+				  errdetail("The marks are not of the shard's lane, %d, or of nodes that cannot "
+							"exist.",
+							lane),
+				  errhint("The marks came with a copy of the shard, or were written to "
+						  "shard.shard_input by SQL.")));
 }
 
 void

@@ -252,34 +252,35 @@ static const struct
 		 "that forced voters have begun.",
 		 "Try again in a moment, or when shard_join() has returned."},
 	[SHARD_BOARD_FENCED] = {"this node is fenced and takes no messages",
-							"Another incarnation of it lives.",
+							"Another incarnation of the node lives.",
 							"Send at another member. What is here can be read; to work on its own, "
 							"drop and create the extension."},
 	[SHARD_BOARD_WRITTEN_OFF] =
 		{"this node was written off and takes no messages",
 		 "Its shards begin empty at other members; what is here can be read.",
-		 "Send at another member. When nothing of what is here is wanted any "
-		 "more, drop the extension or the database; or make it a node of its own with "
-		 "shard_reset_cluster_data(force => true)."},
+		 "Send at another member. When the data here are no longer wanted, drop the extension or "
+		 "the database; or make it a node of its own with shard_reset_cluster_data(force => "
+		 "true)."},
 	[SHARD_BOARD_LEAVING] = {"this node is leaving its cluster and takes no messages",
 							 "Its shards live at other members already.",
 							 "Send at another member."},
 	[SHARD_BOARD_LEFT] =
 		{"this node has left its cluster and takes no messages",
 		 "Its shards live at other members.",
-		 "Send at one of them. Here, drop the extension or the database; an extension "
-		 "that is created anew is a node of its own."},
+		 "Send at one of them. Here, drop the extension or the database; an extension that is "
+		 "created again is a node of its own."},
 	[SHARD_BOARD_JOURNAL] = {"this database is a journal and takes no messages",
 							 "It keeps the map of a cluster, and is no member.",
 							 "Send at a member of the cluster."},
-	[SHARD_BOARD_DOWNED] =
-		{"this node was downed and takes no messages",
-		 "Its shards wait for it, with all they have.",
-		 "Send at another member. It comes back when its server is restarted, or by "
-		 "shard_admit() here; see shard_health()."},
+	[SHARD_BOARD_DOWNED] = {
+		"this node was downed and takes no messages",
+		"The shards of the node wait for it, with "
+		"their states and messages.",
+		"Send at another member. This node comes back when its server is restarted, or by "
+		"shard_admit() here; see shard_health()."},
 	[SHARD_BOARD_SUPERSEDED] = {
 		"this node waits for its admission and takes no messages",
-		"Another incarnation of it lives: this database is a former life of the node.",
+		"Another incarnation of the node lives: this database is a former life of it.",
 		"Send at another member. Rebuild this database from the one that lives; or see "
 		"shard_health()."}};
 

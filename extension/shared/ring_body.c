@@ -189,7 +189,8 @@ shard_ring_body_throw(const char *data, int len)
 	if (!shard_ring_body_unpack_error(data, len, &error))
 		ereport(ERROR, (errcode(ERRCODE_DATA_CORRUPTED),
 						errmsg("the error of a shard worker could not be read"),
-						errdetail("It was raised by the handler, or on the way to it.")));
+						errdetail("The error was raised by the handler, or on the way to the "
+								  "handler.")));
 	error.elevel = ERROR;
 	ThrowErrorData(&error);
 	pg_unreachable();

@@ -295,7 +295,7 @@ report_command(Outcome outcome, const char *limit)
 				 ? errmsg("control worker ended during a command, outcome unknown")
 				 : errmsg("command timed out, outcome unknown"),
 			 outcome == OUTCOME_LOST
-				 ? errdetail("It may have carried out the command.")
+				 ? errdetail("The control worker may have carried out the command.")
 				 : errdetail("The command was taken, but not answered within %s. The control "
 							 "worker may still carry it out.",
 							 limit),

@@ -86,7 +86,7 @@ typedef struct ShardWorkerSlot
 	bool stop_wanted;	/* launcher: leave after this turn */
 	bool no_room;		/* launcher: the server has no slot for one more background worker */
 	uint32 start_token; /* launcher: only the worker started with it may attach */
-	bool begins_anew;	/* it ended so that its successor starts at once */
+	bool starts_again;	/* it ended so that its successor starts at once */
 	char why[192];		/* it was terminated; "": no reason was given (worker_log.c) */
 	ShardWorkerTurns turns_now; /* written by the worker alone */
 

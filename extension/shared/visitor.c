@@ -131,7 +131,7 @@ check_link(bool *value, void **extra, GucSource source)
 {
 	if (!*value || source == PGC_S_CLIENT)
 		return true;
-	GUC_check_errdetail("Only who connects can say so, of the own connection.");
+	GUC_check_errdetail("Only the client that connects can set it, for its own connection.");
 	return false;
 }
 
@@ -151,9 +151,10 @@ shard_visitor_define(void)
 {
 	DefineCustomBoolVariable(
 		"shard.link", "Says that a session is the connection of another node.",
-		"It is ended when somebody drops, renames, moves or copies the database.", &is_link, false,
-		PGC_BACKEND, GUC_NO_SHOW_ALL | GUC_NO_RESET_ALL | GUC_NOT_IN_SAMPLE | GUC_DISALLOW_IN_FILE,
-		check_link, assign_link, NULL);
+		"The session is ended when the database is dropped, renamed, moved or copied.", &is_link,
+		false, PGC_BACKEND,
+		GUC_NO_SHOW_ALL | GUC_NO_RESET_ALL | GUC_NOT_IN_SAMPLE | GUC_DISALLOW_IN_FILE, check_link,
+		assign_link, NULL);
 }
 
 /*

@@ -65,7 +65,7 @@ $node->safe_psql('postgres', q{SELECT shard_tell('self', 'waits', jsonb_build_ob
 $node->wait_until("SELECT coalesce(($problem), '') <> ''", 'the type to be suspended');
 looked_at();
 is($node->safe_psql('postgres', $ran), 'mallory', 'S07 it has run as mallory alone');
-like($node->safe_psql('postgres', $problem), qr/it was given to role "\Q$system\E", who has to call shard_alter\('self', 'owner', '\Q$system\E'\)/, 'the reason is shown');
+like($node->safe_psql('postgres', $problem), qr/it was given to role "\Q$system\E", which has to call shard_alter\('self', 'owner', '\Q$system\E'\)/, 'the reason is shown');
 like($node->safe_psql('postgres', 'SELECT ok, problems FROM shard_health()'), qr/^f\|.*self.*is suspended: it was given to role.*shard_alter/, 'health says who must do what');
 $node->wait_until(q{SELECT count(*) = 3 FROM shard_inbox WHERE place = 'stash' AND entity_id = 'waits'}, 'messages to wait');
 

@@ -116,7 +116,7 @@ $before = $pid->();
 as('mallory', q{SELECT shard_tell('own', 'n', jsonb_build_object('q', 'SELECT count(now() AT TIME ZONE format(''<z%s>1'', i)) FROM generate_series(1, 4000) i'))});
 $node->wait_until(qq{SELECT pid <> $before FROM shard_stat_workers WHERE owners ~ 'mallory'}, 'a worker without the time zones');
 $node->drain;
-like(slurp_file($node->logfile), qr/region worker \d+ begins anew: names of time zones take \d{8} bytes/, 'the log says why');
+like(slurp_file($node->logfile), qr/region worker \d+ starts again: names of time zones take \d{8} bytes/, 'the log says why');
 is($node->safe_psql('postgres', q{SELECT state FROM shard_entity.own WHERE entity_id = 'n'}), 102, 'the message was handled, once');
 
 # --- an error that ends the worker nevertheless ----------------------------------------------------
@@ -133,7 +133,7 @@ for my $i (1 .. 2)
 {
 	as('mallory', q{SELECT shard_tell('own', 'f', '{"q": "SELECT 1 / 0"}')});
 }
-$node->wait_until(q{SELECT problem LIKE '%ended its worker by an error%' FROM shard_types WHERE type_name = 'own'}, 'the type to be suspended');
-like($node->safe_psql('postgres', 'SELECT problems FROM shard_health()'), qr/is suspended: .*ended its worker by an error/, 'shard_health says so');
+$node->wait_until(q{SELECT problem LIKE '%ended its region worker by an error%' FROM shard_types WHERE type_name = 'own'}, 'the type to be suspended');
+like($node->safe_psql('postgres', 'SELECT problems FROM shard_health()'), qr/is suspended: .*ended its region worker by an error/, 'shard_health says so');
 
 done_testing();

@@ -38,7 +38,7 @@ is($pid->(), $before, 'some shapes are no matter');
 $node->as('mallory', q{SELECT shard_tell('shapes', 'e', '{"n": 900}'), shard_tell('shapes', 'e', '{}')});
 $node->wait_until(qq{SELECT pid <> $before FROM shard_stat_workers WHERE owners ~ 'mallory'}, 'a worker without the shapes');
 $node->drain;
-like(slurp_file($node->logfile), qr/region worker \d+ begins anew: what the server keeps for it takes \d{9} bytes/, 'the log says why');
+like(slurp_file($node->logfile), qr/region worker \d+ starts again: what the server keeps for it takes \d{9} bytes/, 'the log says why');
 is($node->safe_psql('postgres', q{SELECT state FROM shard_entity.shapes}), 4, 'all messages were handled, once');
 $node->stop;
 done_testing();

@@ -27,7 +27,7 @@ sub as_mallory
 like(as_mallory(q{SELECT shard_start('y1', 'h')}), qr/done/, 'a type of hers');
 my $error = as_mallory(q{SELECT shard_alter('y1', 'search_path', 'mallory' || repeat(', q1', 4000000))});
 like($error, qr/ERROR:\s+54000: value for setting "search_path" is too long/, 'D17: a search_path of 16 MB is refused');
-like($error, qr/DETAIL:\s+It has 16000007 bytes\./, 'D17: as long as it is');
+like($error, qr/DETAIL:\s+The value has 16000007 bytes\./, 'D17: as long as it is');
 like($error, qr/HINT:\s+Use at most 2048 bytes\./, 'D17: and as it may be');
 cmp_ok(length($error), '<', 1000, 'D17: which is not said over and over');
 like(as_mallory(q{SELECT set_config('search_path', 'public' || repeat(', q1', 1000), false); SELECT shard_start('y2', 'h')}),

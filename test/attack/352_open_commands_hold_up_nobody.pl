@@ -37,13 +37,13 @@ my $mallory = ShardCluster::Session->new($server->connstr('postgres') . ' user=m
 $mallory->query(q{BEGIN; SELECT shard_alter('plant', 'max_attempts', '4');});
 alice_goes_on('beside an open transaction');
 my $error = error_as('', q{SET lock_timeout = '500 ms'; SELECT shard_stop_type('plant')});
-like($error, qr/ERROR:\s+55P03: entity type "plant" is being changed by somebody else/, 'D18: the type itself is hers');
-like($error, qr/DETAIL:\s+It is process \d+ of role "mallory", in a transaction open since/, 'D18: as is said');
+like($error, qr/ERROR:\s+55P03: entity type "plant" is being changed by another transaction/, 'D18: the type itself is hers');
+like($error, qr/DETAIL:\s+The lock is held by process \d+ of role "mallory", in a transaction open since/, 'D18: as is said');
 like($error, qr/HINT:.*pg_terminate_backend/, 'and what to do about it');
 $mallory->query(q{PREPARE TRANSACTION 'hold';});
 alice_goes_on('beside a prepared one');
 like(error_as('', q{SET lock_timeout = '500 ms'; SELECT shard_drop_type('plant')}),
-	qr/DETAIL:\s+It is prepared transaction "hold" of role "mallory", in a transaction prepared since/, 'D18: of a prepared one its name is said');
+	qr/DETAIL:\s+The lock is held by prepared transaction "hold" of role "mallory", in a transaction prepared since/, 'D18: of a prepared one its name is said');
 $server->wait_until(q{SELECT array_to_string(problems, ' ') ~ 'prepared transaction "hold" of role "mallory" keeps others from altering entity type "plant", since' FROM shard_health()},
 	'health to say so, ten seconds later');
 $mallory->query(q{ROLLBACK PREPARED 'hold';});
@@ -55,8 +55,8 @@ $mallory->query(q{BEGIN; SELECT shard_start('another', 'h');});
 is(error_as('alice', q{SET lock_timeout = '5 s'; SELECT shard_alter('hers', 'max_attempts', '7')}), 'done', 'D18: what is there can be altered beside a start');
 is(error_as('alice', q{SET lock_timeout = '5 s'; SELECT shard_stop_type('hers'); SELECT shard_start('hers', 'h', max_attempts => 7)}), 'done', 'and started again');
 $error = error_as('alice', q{SELECT shard_start('second', 'h')});
-like($error, qr/ERROR:\s+55P03: somebody else is starting an entity type/, 'D18: a start waits so long and no longer');
-like($error, qr/DETAIL:\s+It is process \d+ of role "mallory"/, 'D18: and says for whom');
+like($error, qr/ERROR:\s+55P03: another transaction is starting an entity type/, 'D18: a start waits so long and no longer');
+like($error, qr/DETAIL:\s+The lock is held by process \d+ of role "mallory"/, 'D18: and says for whom');
 like(health(), qr/process \d+ of role "mallory" keeps others from starting entity types, since/, 'D18: so does health');
 $mallory->query(q{ROLLBACK;});
 is(error_as('alice', q{SELECT shard_start('second', 'h')}), 'done', 'then it is started');

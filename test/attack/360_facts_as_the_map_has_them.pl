@@ -63,7 +63,7 @@ my @lies = (
 	[ 'of a shard that nobody has met', FACTS, FAR, 1, 7, shard => $shard + 1 ]);
 is(tells(fact(@$_[ 1 .. $#$_ ])), '', "P08 a home $_->[0]: the call is answered") for @lies;
 is(tells(fact(FACTS, $upto + 100, 2, $epoch + 1)), 'SH003', 'P08 a home of a version to come: come again');
-$first->wait_until(q{SELECT array_to_string(problems, '; ') ~ 'node 2, or who speaks for it, tells homes that the cluster has not decided' FROM shard_health()},
+$first->wait_until(q{SELECT array_to_string(problems, '; ') ~ 'node 2, or a caller in its name, tells homes that the cluster has not decided' FROM shard_health()},
 	'health to name the node');
 pass('health names who says so');
 like(PostgreSQL::Test::Utils::slurp_file($first->server->logfile), qr/node 2 tells a home that the cluster has not decided/, 'so does the log');

@@ -73,7 +73,7 @@ is($office & 0xffff, 1, 'the ballot is of node 1');
 is($cluster->coordinator->n, 1, 'node 1 is coordinator');
 is(($other->control($_, b => $office, n => $upto + 1, point => [ $office, $upto ]))[1], '',
 	"P34 kind $_ under the ballot of the coordinator") for HEARTBEAT, ACCEPT;
-like(slurp_file($third->server->logfile), qr/node 2, or who speaks for it, names another node's ballot as its own/, 'P34 the log says so');
+like(slurp_file($third->server->logfile), qr/node 2, or a caller in its name, names another node's ballot as its own/, 'P34 the log says so');
 is($cluster->coordinator($third)->n, 1, 'P34 nobody else is followed');
 my $type = $third->sql(q{SELECT type_id FROM shard.type WHERE type_name = 'recorder'});
 my $shard = $cluster->shard_of('recorder', $at{3});
@@ -83,7 +83,7 @@ is(($other->control($_, node => 2, shards => [ [ $type, $shard, $epoch, 77 ] ]))
 $first->sql(ShardCluster::tell_recorder($at{3}, 'late'));
 $third->wait_until("SELECT state->>'last' = 'late' FROM shard_entity.recorder WHERE entity_id = '$at{3}'", 'the shard to go on');
 is($third->sql("SELECT state, move_id = 77 FROM shard.own WHERE type_id = $type AND shard = $shard"), 'active|f', 'P35 it is not stopped');
-like(slurp_file($third->server->logfile), qr/node 2, or who speaks for it, sends hand-off, which only the coordinator does/, 'P35 the log says so');
+like(slurp_file($third->server->logfile), qr/node 2, or a caller in its name, sends hand-off, which only the coordinator does/, 'P35 the log says so');
 
 # Another node of the same role, and any again: from the next call on.
 $first->sql(q{SELECT shard_allow_peer('link2', 3)});

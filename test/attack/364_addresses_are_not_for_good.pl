@@ -79,13 +79,13 @@ hears('before', 'alone, without an address');
 begin_proxy($first);
 is(mislead($first, $there), '', 'P17 somebody calls');
 is(address_of($first, $first), $there, 'P17 the node goes by what he says');
-$first->wait_until(q{SELECT array_to_string(problems, ' ') ~ 'is what a caller said, and somebody passes on' FROM shard_health()},
+$first->wait_until(q{SELECT array_to_string(problems, ' ') ~ 'is what a caller said, and what members send there is passed on' FROM shard_health()},
 	'health to name the proxy');
 pass('P16 its health says that somebody is in between');
 $proxy->stop;
 restart($first);
 hears('after', 'P17 the proxy is gone, the server was started anew');
-$first->wait_until(q{SELECT array_to_string(problems, ' ') ~ 'nobody answers this node at its own address' FROM shard_health()}, 'health to say that nobody is there');
+$first->wait_until(q{SELECT array_to_string(problems, ' ') ~ 'no database answers this node at its own address' FROM shard_health()}, 'health to say that nobody is there');
 like(problems($first), qr/\Q$there\E.*shard_set_address\(\)/, 'its health names address and remedy');
 begin_proxy($second);
 $first->wait_until(q{SELECT array_to_string(problems, ' ') ~ 'another database answers at the address of this node' FROM shard_health()},

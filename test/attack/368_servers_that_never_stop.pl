@@ -121,7 +121,7 @@ $evil->server->stop('fast');
 $_->sql(ShardCluster::tell_recorder($entity, 7, 7)) for @good;
 for my $what (sort keys %copy, keys %flood)
 {
-	my $words = $copy{$what} ? 'began a copy' : 'says what nobody has asked for';
+	my $words = $copy{$what} ? 'began a copy' : 'sends what was not asked for';
 	my $listener = IO::Socket::INET->new(LocalAddr => $evil->{host}, LocalPort => $evil->{port}, Listen => 50, ReuseAddr => 1)
 	  or die "listen: $!";
 	$pid = fork() // die "fork: $!";

@@ -31,7 +31,7 @@ for my $to ($cluster->nodes)
 		}
 	}
 	is($to->sql('SELECT voter_state FROM shard.node'), 'ok', 'node ' . $to->n . ' votes');
-	like(slurp_file($to->server->logfile), qr/says that this node has voted, and has forgotten it, without the seal/, 'and its log says who says so');
+	like(slurp_file($to->server->logfile), qr/says without the seal of this node that this node has voted and has forgotten its vote/, 'and its log says who says so');
 }
 
 # The coordinator is lost: the two others find another one.

@@ -58,9 +58,9 @@ $liar->at(lane_of(NONE, 3));
 my $before = position(NONE, 3);
 taken('of a type that is none', NONE, 3, 'none', 1000);
 is(position(NONE, 3) - $before, 1000, 'P44 the stream does not stand still');
-$first->wait_until(q{SELECT array_to_string(problems, '; ') ~ 'node 2, or who speaks for it, sends what is for shards that there are not' FROM shard_health()}, 'health to name the node');
+$first->wait_until(q{SELECT array_to_string(problems, '; ') ~ 'node 2, or a caller in its name, sends to shards that do not exist' FROM shard_health()}, 'health to name the node');
 pass('P44 health names who sends them');
-like(logged(), qr/node 2 sends what is for a shard that there is not.*\n.*a message for shard 3 of type 1000000/, 'P44 so does the log');
+like(logged(), qr/node 2 sends to a shard that does not exist.*\n.*a message for shard 3 of type 1000000/, 'P44 so does the log');
 taken('for a shard that the type has not got', $id{recorder}, 100_000, 'far', 100);
 
 my $upto = $first->sql('SELECT n FROM shard.control WHERE store = 4 AND kind = 0');

@@ -86,7 +86,7 @@ $error = undef;
 my $answer_of = sub { join '', map { pack 'H*', $_ } (says($ShardNodes::peer_role, joins(17)))[0] =~ /\\x([0-9a-f]+)/g };
 ShardCluster::wait_for_condition(sub { $answer_of->() =~ /about to join/ }, 'those that do not exist to have taken all places');
 $error = $fourth->error_of($join) // 'joined';
-like($error, qr/53400: .*8 other nodes are about to join, which is as many as there can be at a time.*HINT:  .*join again/s, 'P45 meanwhile who joins hears how many are before it');
+like($error, qr/53400: .*8 other nodes are about to join, which is as many as there can be at a time.*HINT:  .*call shard_join\(\) again/s, 'P45 meanwhile who joins hears how many are before it');
 $coordinator->sql(q{SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'flood'});
 waitpid $flooder, 0;
 
@@ -96,7 +96,7 @@ $coordinator->server->append_conf('postgresql.conf', "shard.peer_user = 'other'"
 $coordinator->server->reload;
 my $dsn = $fourth->dsn;
 do { $error = $fourth->error_of($join) // 'joined' } while $error =~ /53400/;
-like($error, qr/08001: .*the coordinator, node ${\$coordinator->n}, did not reach this node at its own address, "\Q$dsn\E": .*role "other" does not exist.*HINT:  Name an address/s,
+like($error, qr/08001: .*the coordinator, node ${\$coordinator->n}, did not reach this node at its own address, "\Q$dsn\E": .*role "other" does not exist.*HINT:  In own_dsn, name an address/s,
 	'P45 whom the coordinator cannot reach hears where it was looked for');
 is($coordinator->sql($members), 3, 'P45 and has no number');
 $fourth->sql(q{CREATE ROLE other LOGIN; SELECT shard_allow_peer('other')});

@@ -53,7 +53,7 @@ $member->control(COMMAND, b => $ballot, token => 1 << 60, uuid => $member->code,
 $coordinator->wait_until("SELECT EXISTS (SELECT FROM shard.decision WHERE why LIKE '%by %')", 'the decision');
 is($coordinator->sql(q{SELECT count(convert_from(textsend(why), 'UTF8')) > 0 FROM shard.decision}), 't', 'P48 reasons that are stored are texts');
 is($coordinator->sql(q{SELECT why LIKE '%by ???%' FROM shard.decision WHERE why LIKE '%by %' ORDER BY id DESC LIMIT 1}), 't', 'P48 with question marks for what is none');
-like(PostgreSQL::Test::Utils::slurp_file($server->logfile), qr/node ${\$liar->n}, or who speaks for it, sends start type with names or addresses that are no texts/, 'P48 the log names who sends a type whose name is none');
+like(PostgreSQL::Test::Utils::slurp_file($server->logfile), qr/node ${\$liar->n}, or a caller in its name, sends start type with names or addresses that are no texts/, 'P48 the log names who sends a type whose name is none');
 is($coordinator->sql($types), $before, 'P48 a type whose name is no text is not taken');
 my $kind_of_members = $coordinator->sql("SELECT DISTINCT kind FROM shard.control WHERE store = ${\LEARNED} AND value LIKE '%dbname=node1%'");
 my ($answer) = $member->control(JOIN, from => 0, from_inc => 0, to => 0, uuid => '00000bad-0000-0000-0000-000000000001', uuid2 => '00000bad-0000-0000-0000-000000000002',

@@ -52,6 +52,6 @@ for (1 .. 50)
 {
 	$liar->control($_, type_id => 1, shards => []) for HAND_OFF, HOST_SHARDS;
 }
-my $lines = () = PostgreSQL::Test::Utils::slurp_file($coordinator->server->logfile, $log) =~ /or who speaks for it, sends/g;
+my $lines = () = PostgreSQL::Test::Utils::slurp_file($coordinator->server->logfile, $log) =~ /or a caller in its name, sends/g;
 is($lines, 2, 'P57 of a hundred orders that a member has no right to give two kinds are told once each');
 done_testing;

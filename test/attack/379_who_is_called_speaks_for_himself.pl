@@ -57,7 +57,7 @@ sub answers
 	my ($node, $name, @messages) = @_;
 	my $from = $name->n;
 	forge(@messages);
-	$node->server->wait_for_log(qr/node @{[$liar->n]}, or who sits at its address, answers in the name of node $from; it is ignored/);
+	$node->server->wait_for_log(qr/node @{[$liar->n]}, or another database at its address, answers in the name of node $from; the message is ignored/);
 	pass("P60 the log of node @{[$node->n]} says who answers in the name of node $from");
 	is($node->sql('SELECT fenced IS NULL FROM shard.node'), 't', 'P60 it goes on');
 }
@@ -78,7 +78,7 @@ my $before = learned($victim);
 forge([ @own, SHARD_HOMES, to => 0, n => $far, entries => [ [ 8, $type, $shard, $far, $home ] ] ],
 	[ @own, LEARN, to => 0, n => 1, commit_n => $far ],
 	[ @own, LEARN, to => 0, n => 1, commit_n => $before + 50, entries => [ [ 8, $type, $shard, $before + 50, $home ] ] ]);
-$_->server->wait_for_log(qr/node @{[$liar->n]}, or who speaks for it, tells what was decided, and is not the coordinator/) for $victim, $coordinator;
+$_->server->wait_for_log(qr/node @{[$liar->n]}, or a caller in its name, tells what was decided, and is not the coordinator/) for $victim, $coordinator;
 for ($victim, $coordinator)
 {
 	cmp_ok(learned($_), '<', $before + 50, 'P65 node ' . $_->n . ' learns nothing of it');
@@ -93,7 +93,7 @@ SQL
 
 my ($member, @message) = over($victim, $victim);
 is(($member->control(@message))[1], '', 'P60 a node is called as itself');
-$victim->server->wait_for_log(qr/somebody speaks in the name of this node, @{[$victim->n]}; it is ignored/);
+$victim->server->wait_for_log(qr/a caller speaks in the name of this node, @{[$victim->n]}; the message is ignored/);
 is($victim->sql('SELECT fenced IS NULL FROM shard.node'), 't', 'P60 it is told nothing of itself');
 
 $coordinator->sql(ShardCluster::tell_recorder($entity, 4, 6));

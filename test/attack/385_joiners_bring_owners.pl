@@ -65,7 +65,7 @@ pass('without that type it joins');
 # The coordinator's setting counts.
 sharing($two, 'on');
 my $refused = ShardOwners::refused($two, 'o9', q{SELECT shard_start('t9', 'o9.keep')});
-like($refused, qr/ERROR:  53400: cannot start entity type "t9": $full\nDETAIL:  8 owners .*\nHINT:  .* coordinator counts, node 1/,
+like($refused, qr/ERROR:  53400: cannot start entity type "t9": $full\nDETAIL:  8 owners .*\nHINT:  .* coordinator, node 1, counts/,
 	'who would let owners share is refused by a coordinator that does not');
 sharing($two, 'off');
 sharing($one, 'on');

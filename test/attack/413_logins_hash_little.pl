@@ -134,7 +134,7 @@ for my $how ([qw(plain whole)], [qw(plain pieces)], [qw(tls whole)])
 	ShardCluster::wait_for_condition(sub { slurp_file($first->server->logfile, $log) =~ /no control link to node 2\s.*\s.*DETAIL: .*refused/ },
 		'the control worker to find nobody, either');
 }
-for my $how ([ qw(tls split), 'what no server says then' ], [ qw(plain cut), 'closed the connection within a message' ])
+for my $how ([ qw(tls split), 'sent a message that is not part of a login' ], [ qw(plain cut), 'closed the connection within a message' ])
 {
 	my ($tls, $way, $words) = @$how;
 	my ($evil) = serve($tls, $way, 2147483647);

@@ -84,7 +84,7 @@ seal_shard(Worker *worker, const ShardShardRef *ref)
 
 /* What was left of the shard's former life is gone (M23). */
 static OperationKind
-begin_anew(Worker *worker, const ShardShardRef *ref)
+start_again(Worker *worker, const ShardShardRef *ref)
 {
 	Flow *flow = worker->flow;
 	ShardRoute *route = shard_route_get(worker->routes, ref->type_id, ref->shard);
@@ -116,7 +116,7 @@ turn_take_operations(Worker *worker)
 		else if (operation->kind == OP_SEAL)
 			operation->next = seal_shard(worker, &operation->ref);
 		else
-			operation->next = begin_anew(worker, &operation->ref);
+			operation->next = start_again(worker, &operation->ref);
 	}
 }
 

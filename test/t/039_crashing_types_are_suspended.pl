@@ -87,7 +87,7 @@ $node->wait_until($is_suspended->('breaks'), 'the type to be suspended');
 is($node->safe_psql('postgres', q{SELECT shard_ask('sound', 'a', '2', '60 s')}), '[1, 2]', 'another type goes on');
 my ($ok, $output, $error) = $node->psql('postgres', q{SELECT shard_ask('breaks', 'c', '3')});
 like($error, qr/crashed the server twice/, 'who asks hears why not');
-like($node->safe_psql('postgres', 'SELECT problems FROM shard_health()'), qr/entity type \\?"breaks\\?" is suspended: what it runs crashed the server twice.*shard_start/, 'shard_health says what to do');
+like($node->safe_psql('postgres', 'SELECT problems FROM shard_health()'), qr/entity type \\?"breaks\\?" is suspended: code of the type crashed the server twice.*shard_start/, 'shard_health says what to do');
 is(crashes() - $before, 2, 'two crashes, not more');
 my @marks = marks();
 is(@marks, 2, 'each is told once');

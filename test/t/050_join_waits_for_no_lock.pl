@@ -36,7 +36,7 @@ my (undef, undef, $error) = $two->try($join);
 like($error, qr/ERROR:  cannot join while messages are being sent\nDETAIL: .* are still open: process $pid of role "sender", whose transaction is open since \d/,
 	'a sender with an open transaction is named, with the role');
 (undef, undef, $error) = $two->try($join, extra_params => [ '-U', 'operator' ]);
-like($error, qr/ERROR:  cannot join while messages are being sent\nDETAIL: .* are still open: members of pg_read_all_stats see whose\.\n/, 'for members of pg_read_all_stats');
+like($error, qr/ERROR:  cannot join while messages are being sent\nDETAIL: .* are still open; members of pg_read_all_stats see whose transactions they are\.\n/, 'for members of pg_read_all_stats');
 unlike($error, qr/process|"sender"/, 'and nobody else');
 $two->sql('GRANT pg_read_all_stats TO operator');
 (undef, undef, $error) = $two->try($join, extra_params => [ '-U', 'operator' ]);

@@ -138,7 +138,7 @@ like(said(drop(1)), qr/NOTICE: .*messages of entity type "fresh" that are still 
 like(PostgreSQL::Test::Utils::slurp_file($node->logfile), qr/LOG: .*drops entity type "fresh" with force, and gives up messages: 500\n.*still in the inbox: 500/,
 	'so does the log');
 go_on();
-is($node->safe_psql('postgres', q{SELECT count(*), count(type_name), count(DISTINCT sqlstate) FROM shard_dead_letters WHERE hint ~ 'shard_redrive\(\) cannot send it again'}),
+is($node->safe_psql('postgres', q{SELECT count(*), count(type_name), count(DISTINCT sqlstate) FROM shard_dead_letters WHERE hint ~ 'shard_redrive\(\) cannot send the message again'}),
 	'500|0|1', 'they are dead letters, which say that they cannot be sent again');
 like(PostgreSQL::Test::Utils::slurp_file($node->logfile), qr/WARNING: .*messages of entity types that are not here became dead letters: \d+\n.*was dropped here/,
 	'the log says what came when the type was gone');

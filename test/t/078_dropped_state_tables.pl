@@ -50,7 +50,7 @@ like($one->error_of(q{SELECT shard_drop_type('counter')}), qr/2BP01.*DETAIL:  It
 
 like($one->error_of($again), qr/55000: .*was dropped.*HINT:.*SELECT shard_stop_type\('counter'\)/s, 'a deployment that starts its types again does not begin anew from nothing');
 my $anew = said($start);
-like($anew, qr/WARNING: +state table of entity type "counter" was made anew, empty\n/, 'shard_start() says that it begins empty');
+like($anew, qr/WARNING: +state table of entity type "counter" was created again, empty\n/, 'shard_start() says that it begins empty');
 unlike($anew, qr/ERROR/, 'and does it');
 $cluster->drain;
 is($one->get($id), '11 from node1', 'what waited was handled, once');

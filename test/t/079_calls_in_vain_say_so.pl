@@ -43,7 +43,7 @@ is($one->server->safe_psql('fresh', 'SELECT dsn FROM shard_members'), $dsn, 'the
 $one->sql('SELECT shard_down(3)');
 like(said($one, 'SELECT shard_down(3)'), qr/NOTICE: +node 3 was downed already/, 'a second shard_down()');
 $three->wait_until(q{SELECT problems::text ~ 'was downed' FROM shard_health()}, 'node 3 to know it');
-like($three->error_of(q{SELECT shard_drain('1 hour')}), qr/55000: this node handles no messages\nDETAIL: +It was downed/, 'there shard_drain() does not wait');
+like($three->error_of(q{SELECT shard_drain('1 hour')}), qr/55000: this node handles no messages\nDETAIL: +This node was downed/, 'there shard_drain() does not wait');
 $one->sql('SELECT shard_write_off(3)');
 like(said($one, 'SELECT shard_write_off(3)'), qr/NOTICE: +node 3 was written off already/, 'a second shard_write_off()');
 $cluster->has_left(3);
@@ -53,7 +53,7 @@ $cluster->has_left(3);
 is($two->sql('SELECT shard_leave()'), 't', 'a node leaves');
 $cluster->has_left(2);
 $two->wait_until(q{SELECT problems::text ~ 'it has left its cluster' FROM shard_health()}, 'it to know');
-like($two->error_of(q{SELECT shard_drain('1 hour')}), qr/55000: this node handles no messages\nDETAIL: +It takes no part in its cluster any more.*HINT: .*shard_health/s,
+like($two->error_of(q{SELECT shard_drain('1 hour')}), qr/55000: this node handles no messages\nDETAIL: +This node takes no part in its cluster any more.*HINT: .*shard_health/s,
 	'there shard_drain() does not wait');
 is($one->sql(q{SELECT shard_drain('30 s')}), 't', 'elsewhere it does');
 

@@ -73,7 +73,7 @@ is(join(' ', grep { $_ > 11_000 } @pieces), '', 'likewise');
 is(recounts(), 2, 'and were counted rightly');
 $node->safe_psql('postgres', q{DELETE FROM shard.parked WHERE entity = 'e77'});
 $node->wait_for_value('SELECT sum(recounts) FROM shard_stat_workers', 3, 'the change to be found');
-like(logged(), qr/parked messages of type "parked" were counted wrongly.*\n.*believed in 15000, there are 14999/, 'one is missed');
+like(logged(), qr/parked messages of type "parked" were counted wrongly.*\n.*had counted 15000, there are 14999/, 'one is missed');
 kill 'CONT', $coordinator;
 $node->drain;
 is($node->safe_psql('postgres', 'SELECT count(*) FROM shard_entity.parked'), 14_999, 'the others are handled');

@@ -80,7 +80,7 @@ is($node->safe_psql('postgres', q{SELECT problem FROM shard_types WHERE type_nam
 $node->safe_psql('postgres', q{CREATE FUNCTION fills(state purse, message jsonb) RETURNS purse LANGUAGE sql RETURN state;
 	ALTER FUNCTION fills(purse,jsonb) OWNER TO stranger});
 is($node->safe_psql('postgres', q{SELECT problem FROM shard_types WHERE type_name = 'adds'}),
-	"handler public.fills(public.purse,jsonb) was made anew by a role without the rights of the type's owner", 'a stranger');
+	"handler public.fills(public.purse,jsonb) was created again by a role without the rights of the type's owner", 'a stranger');
 
 # The table, and with it the type of its states: nothing is left that another one would have to fit.
 $node->safe_psql('postgres', q{CREATE TYPE slip AS (n int);
@@ -91,7 +91,7 @@ $node->drain;
 $node->safe_psql('postgres', q{DROP TABLE shard_entity.slips; DROP TYPE slip CASCADE; CREATE TYPE slip AS (word text);
 	CREATE FUNCTION slips(state slip, message jsonb) RETURNS slip LANGUAGE sql RETURN ROW('new')::slip});
 refused(q{SELECT shard_start('slips', 'slips(slip,jsonb)', 1)}, qr/ERROR: +the state table of entity type "slips" was dropped.*shard_stop_type/s, 'a state table that was dropped is made anew for nobody');
-refused(q{SELECT shard_stop_type('slips'); SELECT shard_start('slips', 'slips(slip,jsonb)', 1)}, qr/WARNING: +state table of entity type "slips" was made anew, empty/,
+refused(q{SELECT shard_stop_type('slips'); SELECT shard_start('slips', 'slips(slip,jsonb)', 1)}, qr/WARNING: +state table of entity type "slips" was created again, empty/,
 	'but for who has stopped the type');
 is($node->safe_psql('postgres', q{SELECT shard_ask('slips', 'one', '{}')}), '{"word": "new"}', 'as the states are now');
 $node->log_is_clean(qr/is suspended|does not fit|does not exist|exists with another|cannot be the handler|type of the states was dropped|state table of entity type "slips" was dropped/i);

@@ -95,13 +95,13 @@ is($home->sql("SELECT state->>'count' FROM shard_entity.counter WHERE entity_id 
 
 $locker->query('ROLLBACK');
 $locker->close;
-$home->wait_until("SELECT ($problems) ~ 'messages that waited, which nobody handles'", 'health to name the message');
+$home->wait_until("SELECT ($problems) ~ 'messages that waited, which no worker handles'", 'health to name the message');
 is($home->sql(q{SELECT count(*) FROM shard.held WHERE place = 'stash'}), 1, 'which is kept');
 
 # --- a move that brings a shard back ---------------------------------------------------------------
 
 my $back = $waits{$game};
-$back->wait_until("SELECT ($problems) ~ 'of entity type \"game\" .*messages that waited, which nobody handles'", 'health to name numbered ones');
+$back->wait_until("SELECT ($problems) ~ 'of entity type \"game\" .*messages that waited, which no worker handles'", 'health to name numbered ones');
 $three->eventually("SELECT shard_move('game', $game_shard, " . $back->n . ')');
 my $dead = q{SELECT count(*) || ' ' || coalesce(min(sqlstate || ' ' || error), '') FROM shard_dead_letters WHERE type_name = 'game' AND entity_id = };
 is($back->sql("$dead'$game'"), '2 55000 waited at a home that was undone', 'what waited are dead letters');
@@ -123,7 +123,7 @@ is($two->get($moved), '0 from node1', 'it begins anew');
 
 $home->sql(q{DELETE FROM shard_entity.counter s WHERE NOT EXISTS (SELECT FROM shard_homes h WHERE h.type_name = 'counter' AND h.shard = s.shard AND h.here = 'active')});
 $two->sql(qq{DELETE FROM shard_entity.counter s WHERE entity_id = '$moved'});
-$home->wait_until("SELECT ($problems) ~ 'messages that waited, which nobody handles'", 'health to name the message alone');
+$home->wait_until("SELECT ($problems) ~ 'messages that waited, which no worker handles'", 'health to name the message alone');
 # The recipe of doc/operations.md; numbered ones of the other game are left for what follows.
 $home->sql(q{WITH gone AS (DELETE FROM shard.held h WHERE place = 'stash' AND EXISTS (SELECT FROM shard.own o JOIN shard.route r USING (type_id, shard)
         WHERE (o.type_id, o.shard) = (h.type_id, h.shard) AND o.state = 'sealed' AND r.doubt > o.epoch) RETURNING *)

@@ -87,7 +87,7 @@ exchange(5);
 put_back('early');
 $two->server->recover;
 $two->server->wait_for_log(qr/node 2 is not admitted: .*shard_admit/);
-$two->server->wait_for_log(qr/this node has voted, and has forgotten it/);
+$two->server->wait_for_log(qr/this node has voted, and has forgotten its vote/);
 pass('put back: the others remind its voter of what it has voted');
 my $admit = is_shown('put back', $one, $three);
 $three->sql("SELECT $admit");

@@ -21,7 +21,7 @@ $_->server->stop for $cluster->nodes;
 $cluster = ShardNodes->create(3, suffix => 'b', conf => $downing . 'shard.static_quorum_size = 3');
 ($one, $two, $three) = $cluster->nodes;
 $three->server->stop('immediate');
-$one->server->wait_for_log(qr/strategy static_quorum gives up the side of the coordinator: nobody is downed/);
+$one->server->wait_for_log(qr/strategy static_quorum gives up the side of the coordinator: no node is downed/);
 is($one->sql('SELECT status FROM shard_members WHERE node = 3'), 'up', 'two of three are no quorum of three');
 
 $three->server->append_conf('postgresql.conf', 'shard.static_quorum_size = 0');

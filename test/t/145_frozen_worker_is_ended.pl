@@ -22,7 +22,7 @@ my $before = $two->sql("SELECT state->>'n' FROM shard_entity.keep WHERE entity_i
 my ($worker) = $two->workers('shard region');
 kill 'STOP', $worker;
 $one->try("SELECT shard_move('keep', $shard, 1)");
-ShardCluster::wait_for_condition(sub { slurp_file($two->server->logfile) =~ /region worker 0 did not stop shard $shard of entity type "keep" for its handoff_timeout.*\n.*DETAIL: .*Process $worker is terminated/ },
+ShardCluster::wait_for_condition(sub { slurp_file($two->server->logfile) =~ /region worker 0 did not stop shard $shard of entity type "keep" within its handoff_timeout.*\n.*DETAIL: .*Process $worker is terminated/ },
 	'the worker to be given up');
 pass('a worker that hangs for the handoff_timeout is asked to end');
 is($one->sql("SELECT node FROM shard_homes WHERE type_name = 'keep' AND shard = $shard"), 2, 'and the shard stays its own meanwhile');

@@ -29,7 +29,7 @@ $one->wait_value($state, 'exiting', 'the node to exit: its shards have moved, to
 ShardCluster::wait_for_condition(sub { defined $three->error_of(ShardCluster::tell_recorder('probe', 0)) }, 'the node to hear it');
 my ($status, $out, $said) = $three->try(q{SELECT shard_leave('100 ms')});
 is("$status $out", '0 f', 'called again it goes on');
-like($said, qr/WARNING:  this node has no shards any more, but has not left yet\nDETAIL:  It waits for the end of transactions that have sent messages: process \d+, [^\n]*\n\d+ messages for node 2 have not been taken in/,
+like($said, qr/WARNING:  this node has no shards any more, but has not left yet\nDETAIL:  The node waits for the end of transactions that have sent messages: process \d+, [^\n]*\n\d+ messages for node 2 have not been taken in/,
 	'and says what it waits for');
 like($three->error_of('SELECT shard_leave(cancel => true)'), qr/55000: .*DETAIL:  All its shards have moved, and it is being removed/s,
 	'it is too late to cancel');
@@ -45,7 +45,7 @@ $one->wait_value("SELECT coalesce(($state), 'removed')", 'removed', 'it to be no
 $cluster->wait_recorded($there, 2, 1 .. 11);
 pass('all that it had was delivered');
 is($three->sql('SELECT count(*) FROM shard.own') + $three->sql('SELECT count(*) FROM shard_entity.recorder'), 0, 'no row of a shard is left');
-like($three->error_of("SELECT shard_join('" . $one->dsn . "')"), qr/55000: .*cannot join that cluster again.*It was node 3 there, which is removed.*shard_reset_cluster_data\(\)/s, 'it does not come back');
+like($three->error_of("SELECT shard_join('" . $one->dsn . "')"), qr/55000: .*cannot join that cluster again.*This node was node 3 there, which is removed.*shard_reset_cluster_data\(\)/s, 'it does not come back');
 $three->wait_until(q{SELECT problems::text ~ 'left' FROM shard_health()}, 'the node to hear it');
 like($three->error_of(ShardCluster::tell_recorder($mine, 21)), qr/55000: .*has left its cluster.*HINT: .*drop the extension/s, 'and says that it has left');
 $three->server->restart;

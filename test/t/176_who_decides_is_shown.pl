@@ -18,7 +18,7 @@ $_->wait_value($shown, 1, 'node ' . $_->n . ' to know the coordinator') for $clu
 
 $cluster->proxy->partition([1], [ 2, 3 ]);
 like($one->error_of('SELECT shard_evacuate(3)') // 'done',
-	qr/SH100: it is not known.*DETAIL:  The coordinator has changed.*HINT:  .*call it again|there is no coordinator/s,
+	qr/SH100: it is not known.*DETAIL:  The coordinator has changed.*HINT:  .*call the function again|there is no coordinator/s,
 	'G6: what only it knows is not done, unless it knows already that it cannot be');
 $one->wait_value($shown, '', 'node 1 to show nobody as coordinator');
 pass('Q09: who hears no majority does not show itself as coordinator');

@@ -15,7 +15,7 @@ kill 'STOP', $worker;
 
 my $still = "The control worker of this node, process $worker, does not answer: it stands still.";
 like($two->error_of(q{SELECT shard_leave('1 s', cancel => true)}) // 'nothing',
-	qr/55P03: cannot cancel the leave of this node: nobody takes the command\n\QDETAIL:  $still Nothing has changed.\E\nHINT:  .*SIGCONT.*shard_leave\(cancel => true\)/,
+	qr/55P03: cannot cancel the leave of this node: the control worker does not take the command\n\QDETAIL:  $still Nothing has changed.\E\nHINT:  .*SIGCONT.*shard_leave\(cancel => true\)/,
 	'it is not cancelled, and the process is named');
 my ($code, $out, $err) = $two->try(q{SELECT shard_leave('1 s')});
 is("$code $out", '0 f', 'nor does it leave');

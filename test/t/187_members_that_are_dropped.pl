@@ -32,7 +32,7 @@ $cluster->wait_recorded($entity, 2, 1 .. 3);
 ($status, $out, $said) = $two->try('DROP EXTENSION shard CASCADE');
 is($status, 0, 'the extension can be dropped at a member');
 like($said, qr/WARNING:  this database is node 2 of a cluster with 2 other members, and has not left it/, 'with a warning');
-like($said, qr/DETAIL:  .*lost node.*HINT:  Call shard_leave\(\) first\. If it is too late, call shard_write_off\(2\) at another member/s,
+like($said, qr/DETAIL:  .*take the node for lost.*HINT:  Call shard_leave\(\) first\. If it is too late, call shard_write_off\(2\) at another member/s,
 	'of what it means, and what to do');
 is($two->sql(q{SELECT count(*) FROM pg_extension WHERE extname = 'shard'}), 0, 'it is gone');
 $cluster->has_left(2);

@@ -12,7 +12,7 @@ my $cluster = ShardNodes->create(2, databases => 1, conf => 'shard.region_worker
 my ($one, $two) = $cluster->nodes;
 my $server = $one->server;
 my $log = slurp_file($server->logfile);
-like($log, qr/region worker 0 begins anew: this database is node 2 of another cluster now/, 'the worker of a node that joins begins anew');
+like($log, qr/region worker 0 starts again: this database is node 2 of another cluster now/, 'the worker of a node that joins starts again');
 unlike($log, qr/shard region.*exited with exit code/, 'which is no failure');
 
 $cluster->start_counter;
@@ -21,7 +21,7 @@ $cluster->drain;
 $one->wait_value('SELECT state FROM shard_peers WHERE node = 2', 'open', 'a link to node 2');
 is($two->sql(q{SELECT shard_leave('60 s')}), 't', 'a node leaves');
 $cluster->has_left(2);
-like($two->error_of('SELECT shard_leave(cancel => true)') // '', qr/55000: cannot cancel the leave of this node\nDETAIL:  It has left its cluster/,
+like($two->error_of('SELECT shard_leave(cancel => true)') // '', qr/55000: cannot cancel the leave of this node\nDETAIL:  This node has left its cluster/,
 	'it hears that it is too late to cancel that');
 like($two->error_of(q{SELECT shard_join('} . $one->dsn . q{')}) // '', qr/55000: .*DROP EXTENSION shard CASCADE.*shard_allow_peer/s,
 	'and how it could come again');

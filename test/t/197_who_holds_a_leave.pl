@@ -74,7 +74,7 @@ $_->wait_value($well, 't|{}', 'node ' . $_->n . ' to be well') for $cluster->nod
 # --- a transaction that has sent -----------------------------------------------------------------
 
 $pid = $holder->query("BEGIN; SELECT shard_tell('counter', '$shard', '{}'); SELECT pg_backend_pid();") =~ s/^\D*//r;
-my $waits = qr/has no shards any more, but has not left yet\nDETAIL:  It waits for the end of transactions that have sent messages: process $pid, whose transaction is open since /;
+my $waits = qr/has no shards any more, but has not left yet\nDETAIL:  The node waits for the end of transactions that have sent messages: process $pid, whose transaction is open since /;
 ok(eval { ShardCluster::wait_for_condition(sub { said($three, "SELECT shard_leave('5 s')") =~ $waits }, 'the warning'); 1 },
 	'who leaves is told whose transaction it waits for');
 like($three->sql($health), qr/this node is leaving, and waits for the end of transactions that have sent messages: process $pid/, 'health says so');

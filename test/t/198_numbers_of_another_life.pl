@@ -13,7 +13,7 @@ my ($one, $two) = $cluster->nodes;
 my $expected = 0;
 $cluster->start_counter;
 
-sub start_anew
+sub start_again
 {
 	my $before = $two->sql('SELECT inc_no FROM shard.node');
 	$two->server->restart;
@@ -23,7 +23,7 @@ sub start_anew
 }
 
 # The type again, whose functions are still there.
-sub started_anew
+sub started_again
 {
 	$two->sql('DROP FUNCTION counter(jsonb, jsonb), modulo_twelve(text)');
 	$cluster->start_counter_at($two);
@@ -50,7 +50,7 @@ sub arrives
 }
 
 my $id = $cluster->entity_at('counter', 1, 1);
-start_anew() for 1 .. 2;
+start_again() for 1 .. 2;
 arrives($id, 'messages of a third start arrive');
 
 is($two->sql(q{SELECT shard_leave('60 s')}), 't', 'the node leaves');
@@ -58,13 +58,13 @@ $two->sql('DROP EXTENSION shard CASCADE; DROP SCHEMA IF EXISTS shard_entity CASC
 $two->sql("SELECT shard_allow_peer('$ShardNodes::peer_role')");
 is($cluster->join_node(2), 3, 'an extension that is made anew joins as another node');
 is_up(3);
-started_anew();
+started_again();
 arrives($id, 'what it sends arrives');
-start_anew();
+start_again();
 arrives($id, 'and what its next start sends');
 
 # The same by a reset.
-start_anew();
+start_again();
 is($two->sql(q{SELECT shard_leave('60 s')}), 't', 'the node leaves again');
 $two->sql('SELECT shard_drop_type($$counter$$, true)');
 for my $enabled ('off', 'on')
@@ -76,9 +76,9 @@ for my $enabled ('off', 'on')
 }
 is($cluster->join_node(2), 4, 'one that was reset joins as another node');
 is_up(4);
-started_anew();
+started_again();
 arrives($id, 'what that sends arrives');
-start_anew();
+start_again();
 arrives($id, 'and what its next start sends');
 
 done_testing();

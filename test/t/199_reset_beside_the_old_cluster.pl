@@ -52,7 +52,7 @@ sub enable
 
 # Node 1 begins anew, beside this one, and another one joins it: messages of both arrive, each once, and
 # nothing that the former one sends from then on.
-sub begin_anew
+sub start_again
 {
 	my ($other, $joiner) = @_;
 	my ($sum) = split / /, counts($one);
@@ -82,7 +82,7 @@ $cluster->start_counter_at($_) for $one, $two;
 tell_all($_, 5) for $two, $one;
 wait_counts('600 of 60', 'entities of both have messages of both', $one, $two);
 my ($kept) = split / /, counts($two);
-begin_anew($two, $three);
+start_again($two, $three);
 
 # The number's incarnations are counted from one again.
 $three->server->restart;
@@ -90,7 +90,7 @@ $three->wait_until('SELECT inc_no = 2 FROM shard.node', 'its next start to be ad
 $cluster->wait_registered($three);
 tell_all($three, 1);
 is($three->sql(q{SELECT shard_drain('60 s')}), 't', 'messages of another incarnation');
-begin_anew($three, $four);
+start_again($three, $four);
 
 # The old cluster gives node 1 up, which had its only vote, and loses nothing of what it has sent to it.
 $two->sql(q{SELECT shard_force_voters('{2}')});

@@ -54,7 +54,7 @@ test_false_claims(void)
 	run(4 * S);
 	last_log[0] = '\0';
 	claims(2, 3, 300);
-	ok(strstr(last_log, "node 2, or who speaks for it, claims to be node 3") != NULL,
+	ok(strstr(last_log, "node 2, or a caller in its name, claims to be node 3") != NULL,
 	   "nobody claims the place of another node: %s", last_log);
 	is_found(3, 300);
 	run(S);

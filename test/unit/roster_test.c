@@ -418,7 +418,7 @@ test_downing(void)
 	run(30 * S);
 	is_member(2, SHARD_MEMBER_UP, 1, "a link between voters");
 	is_member(3, SHARD_MEMBER_UP, 1, "a link between voters");
-	ok(strstr(last_log, "nobody is downed") != NULL, "said in the log: %s", last_log);
+	ok(strstr(last_log, "no node is downed") != NULL, "said in the log: %s", last_log);
 	finish();
 	form(5);
 	peers[3].unreachable[0] = 5;
@@ -445,7 +445,7 @@ test_downing(void)
 		is_member(3, SHARD_MEMBER_UP, 1, "static_quorum");
 		is_member(4, downs ? SHARD_MEMBER_DOWN : SHARD_MEMBER_UP, 1, "static_quorum");
 		is_member(5, downs ? SHARD_MEMBER_DOWN : SHARD_MEMBER_UP, 1, "static_quorum");
-		ok((strstr(last_log, "nobody is downed") != NULL) == !downs, "said in the log: %s",
+		ok((strstr(last_log, "no node is downed") != NULL) == !downs, "said in the log: %s",
 		   last_log);
 		finish();
 	}
@@ -458,7 +458,7 @@ test_downing(void)
 	run(40 * S);
 	for (int32 node = 1; node <= 3; node++)
 		is_member(node, SHARD_MEMBER_UP, 1, "down_all");
-	ok(strstr(last_log, "nobody is downed") != NULL, "said in the log: %s", last_log);
+	ok(strstr(last_log, "no node is downed") != NULL, "said in the log: %s", last_log);
 	finish();
 	settings.downing = SHARD_DOWNING_MANUAL;
 }

@@ -98,7 +98,7 @@ StaticAssertDecl(lengthof(event_names) == SHARD_ENTITY_EVENTS, "each event has a
 	STEP(WAITING, SHARD_LEFT, NONE, FORGET, "what waits moves with the shard") \
 	STEP(REMEMBERING_STOP, START, REMEMBERING_STOP, HOLD, "it starts again when that is stored") \
 	STEP(REMEMBERING_STOP, MESSAGE, REMEMBERING_STOP, HOLD, "it starts again when that is stored") \
-	STEP(REMEMBERING_STOP, STORED, NONE, FORGET, "what waits starts it anew") \
+	STEP(REMEMBERING_STOP, STORED, NONE, FORGET, "what waits starts it again") \
 	STEP(REMEMBERING_STOP, STORE_FAILED, REMEMBERING_STOP, STORE_STOP, \
 		 "tried again, messages wait") \
 	STEP(REMEMBERING_STOP, PASSIVATE, REMEMBERING_STOP, NOTHING, "it has left") \

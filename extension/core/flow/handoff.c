@@ -44,7 +44,7 @@ static const ShardStep steps[] = {
 
 	{SHARD_HOME_STAGED, SHARD_HOME_DECIDED, SHARD_HOME_ACTIVE, "home from now on"},
 	{SHARD_HOME_STAGED, SHARD_HOME_LOST, SHARD_HOME_CLEARING, "rows are deleted first"},
-	{SHARD_HOME_STAGED, SHARD_HOME_IMPORT, SHARD_HOME_STAGED, "another move, copied anew"},
+	{SHARD_HOME_STAGED, SHARD_HOME_IMPORT, SHARD_HOME_STAGED, "another move, copied again"},
 	{SHARD_HOME_STAGED, SHARD_HOME_DELETED, SHARD_HOME_NONE,
 	 "aborted move; the row itself goes last"},
 

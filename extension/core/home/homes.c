@@ -101,7 +101,6 @@ shard_homes_take_office(ShardHomes *homes, int64 now, const ShardProposer *propo
 	homes->rebalanced = 0;
 }
 
-/* Every call begins so: what was decided meanwhile is taken in. */
 void
 shard_homes_begin(ShardHomes *homes, int64 now, ShardActions *out)
 {
@@ -110,7 +109,6 @@ shard_homes_begin(ShardHomes *homes, int64 now, ShardActions *out)
 	shard_homes_follow(homes, now);
 }
 
-/* When the next round of rebalancing is due. */
 int64
 shard_homes_next_rebalance(const ShardHomes *homes, int64 now)
 {
@@ -124,7 +122,6 @@ shard_homes_new_interval(ShardHomes *homes, int64 now)
 	homes->next_rebalance = shard_homes_next_rebalance(homes, now);
 }
 
-/* The region of a node, NULL if it has not registered here. */
 HomesRegion *
 shard_homes_region(ShardHomes *homes, int32 node)
 {
@@ -171,7 +168,6 @@ shard_homes_shard(ShardHomes *homes, int32 type_id, int32 shard)
 	return homes_shard_lookup(homes->shards, (ShardShardKey){type_id, shard});
 }
 
-/* The decided record of a home, and the n of its key. False: there is none. */
 bool
 shard_homes_record(const ShardHomes *homes, const HomesShard *shard, ShardHomeRecord *record,
 				   int64 *n)
@@ -186,7 +182,6 @@ shard_homes_record(const ShardHomes *homes, const HomesShard *shard, ShardHomeRe
 	return true;
 }
 
-/* A member's decided record; its texts live in the arena of this call. */
 bool
 shard_homes_member(const ShardHomes *homes, int32 node, ShardMemberRecord *member)
 {
@@ -196,7 +191,6 @@ shard_homes_member(const ShardHomes *homes, int32 node, ShardMemberRecord *membe
 	return entry && shard_record_get_member(entry, member, homes->arena);
 }
 
-/* A type's decided record without its texts: it is looked at for each shard. */
 bool
 shard_homes_type(const ShardHomes *homes, int32 type_id, ShardTypeRecord *type)
 {
@@ -206,7 +200,6 @@ shard_homes_type(const ShardHomes *homes, int32 type_id, ShardTypeRecord *type)
 	return entry && shard_record_get_type(entry, type, NULL);
 }
 
-/* The home is asked to start the shard. */
 void
 shard_homes_asked(HomesShard *shard, int64 now)
 {
@@ -253,7 +246,8 @@ static void
 log_long_list(const ShardControl *message, const char *what, ShardActions *out)
 {
 	shard_action_log_peer(out, 19 /* WARNING */, message->from, message->kind,
-						  "node %d, or who speaks for it, %s; it is ignored", message->from, what);
+						  "node %d, or a caller in its name, %s; the message is ignored",
+						  message->from, what);
 }
 
 /* Register: what a region hosts. Answered with the version that the homes are at (C3). */

@@ -57,6 +57,8 @@ typedef struct ShardHomesStrategy
 /* settings: copied; live: kept by reference. */
 extern ShardHomes *
 shard_homes_create(int32 self, const ShardHomesSettings *settings, const ShardLiveSettings *live);
+
+/* Frees the homes, and all that they own. */
 extern void shard_homes_destroy(ShardHomes *homes);
 
 /* The interval of rebalancing has changed: it starts now. */

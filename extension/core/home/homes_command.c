@@ -76,14 +76,14 @@ shard_homes_lose_office(ShardHomes *homes)
 	while (homes->n_waiters > 0)
 	{
 		answer(homes, 0, false,
-			   "the coordinator has changed meanwhile: perhaps it is carried out all the same");
+			   "the coordinator has changed meanwhile: perhaps the command is carried out all "
+			   "the same");
 		homes->answers[homes->n_answers - 1].unknown = true;
 	}
 }
 
 /* ---- moves ------------------------------------------------------------------------------------ */
 
-/* A move that was wished for has ended: the operators that wait for it hear so. */
 void
 shard_homes_move_ended(ShardHomes *homes, const HomesShard *shard, bool good, const char *why)
 {
@@ -124,7 +124,6 @@ serve(ShardHomes *homes, int64 now, HomesWaiter *waiter, const ShardRoster *rost
 	return SHARD_HOMES_REFUSED;
 }
 
-/* Begin the moves of the waiting commands whose shards are at rest now. */
 void
 shard_homes_serve(ShardHomes *homes, int64 now, const ShardRoster *roster)
 {
@@ -164,7 +163,6 @@ shard_homes_move(ShardHomes *homes, int64 now, const ShardCommand *command,
 
 /* ---- rounds of rebalancing -------------------------------------------------------------------- */
 
-/* The functions of a type have answered, and number moves begin by that. */
 void
 shard_homes_round_ended(ShardHomes *homes, int32 type_id, int64 number)
 {
@@ -284,7 +282,7 @@ shard_homes_give_up(ShardHomes *homes, int64 now, const ShardCommand *command,
 	else if (shard->confirmed)
 		*why = "the shard runs at its home";
 	else if (!shard_roster_reachable(roster, shard->node, now))
-		*why = "the shard's home cannot be reached: nobody knows whether it runs there";
+		*why = "the shard's home cannot be reached: it is not known whether the shard runs there";
 	else if (shard->asked == 0 || now - shard->asked < SHARD_RETRY_INTERVAL)
 		*why = "the shard's home was asked just now whether it runs; try again";
 	else

@@ -56,7 +56,6 @@ forget_texts(HomesShard *shard)
 	shard->who = shard->why = NULL;
 }
 
-/* Take an event into a shard's move. */
 void
 shard_homes_set_move(ShardHomes *homes, HomesShard *shard, ShardMoveEvent event)
 {
@@ -78,7 +77,6 @@ shard_homes_set_move(ShardHomes *homes, HomesShard *shard, ShardMoveEvent event)
 	shard->ready = shard->begun = 0;
 }
 
-/* A new office begins: nothing is under way as far as known. */
 void
 shard_homes_forget_moves(ShardHomes *homes)
 {
@@ -87,7 +85,6 @@ shard_homes_forget_moves(ShardHomes *homes)
 	homes->n_moves = 0;
 }
 
-/* For people: what was decided, and why. */
 void
 shard_homes_decision(ShardHomes *homes, ShardDecision decision, ShardShardRef shard, int32 from,
 					 int32 to, const char *text)
@@ -122,7 +119,6 @@ find_node(const ShardHomes *homes, int32 node)
 	return NULL;
 }
 
-/* The same, made if it is not there; valid until another one is made. */
 HomesNode *
 shard_homes_node(ShardHomes *homes, int32 node)
 {
@@ -166,7 +162,6 @@ count_home(ShardHomes *homes, const HomesShard *shard, int by)
 		shard_homes_node(homes, shard->to)->n_coming += by;
 }
 
-/* Homes of leased types at a node, or of all others. */
 int
 shard_homes_number(const ShardHomes *homes, int32 node, bool leased)
 {
@@ -177,7 +172,6 @@ shard_homes_number(const ShardHomes *homes, int32 node, bool leased)
 	return leased ? known->n_leased : known->n_durable;
 }
 
-/* Homes of a type at a node. */
 int
 shard_homes_number_of_type(const ShardHomes *homes, int32 type_id, int32 node)
 {
@@ -378,10 +372,6 @@ follow_member(ShardHomes *homes, const ShardMapEntry *entry)
 	}
 }
 
-/*
- * The operator that wanted the pin of a shard, or its end; "": none in this office, as when its type was
- * dropped.
- */
 const char *
 shard_homes_pinned_by(const ShardHomes *homes, ShardShardKey key, bool pinned)
 {
@@ -446,7 +436,6 @@ forget_requests(ShardHomes *homes, int32 type_id)
 	}
 }
 
-/* Read what was decided since the last time. */
 void
 shard_homes_follow(ShardHomes *homes, int64 now)
 {

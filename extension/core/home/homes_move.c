@@ -78,10 +78,6 @@ can_go(ShardHomes *homes, int64 now, const HomesShard *shard, int32 to, const Sh
 	return true;
 }
 
-/*
- * Begin a move: the target is asked first (M16), and nothing else changes before it is ready. False
- * and a reason if the shard cannot move there now. who: the operator that wants it; NULL: none.
- */
 bool
 shard_homes_begin_move(ShardHomes *homes, int64 now, HomesShard *shard, int32 to,
 					   ShardHomeReason reason, const char *who, const ShardRoster *roster,
@@ -118,7 +114,6 @@ shard_homes_begin_move(ShardHomes *homes, int64 now, HomesShard *shard, int32 to
 	return true;
 }
 
-/* Why a shard moves, for people. */
 const char *
 shard_homes_reason_text(const HomesShard *shard, ShardArena *arena)
 {
@@ -140,7 +135,6 @@ shard_homes_reason_text(const HomesShard *shard, ShardArena *arena)
 	return shard_arena_copy(arena, buffer, strlen(buffer) + 1);
 }
 
-/* A move failed: after a pause that grows, the next one may begin by itself. */
 void
 shard_homes_failed(HomesShard *shard, int64 now)
 {
@@ -253,7 +247,6 @@ shard_of(ShardHomes *homes, const ShardControl *message, int epoch_step)
 	return shard;
 }
 
-/* ImportReady: the target can have it (M16). */
 void
 shard_homes_ready(ShardHomes *homes, const ShardControl *message)
 {
@@ -265,7 +258,6 @@ shard_homes_ready(ShardHomes *homes, const ShardControl *message)
 	homes->urgent = true;
 }
 
-/* ShardStopped: the old home has sealed it durably (M3). */
 void
 shard_homes_stopped(ShardHomes *homes, const ShardControl *message)
 {
@@ -275,7 +267,6 @@ shard_homes_stopped(ShardHomes *homes, const ShardControl *message)
 		shard_homes_set_move(homes, shard, SHARD_MOVE_STOPPED);
 }
 
-/* Staged: the new home has all of it durably (M4). */
 void
 shard_homes_staged(ShardHomes *homes, const ShardControl *message)
 {
@@ -285,7 +276,6 @@ shard_homes_staged(ShardHomes *homes, const ShardControl *message)
 		shard_homes_set_move(homes, shard, SHARD_MOVE_STAGED);
 }
 
-/* ImportFailed: before it began, or on the way. What the target says people are not told as if it was found here. */
 void
 shard_homes_import_failed(ShardHomes *homes, int64 now, const ShardControl *message)
 {
@@ -471,7 +461,6 @@ drive(ShardHomes *homes, int64 now, HomesShard *shard, ShardProposer *proposer,
 		shard->next_send = now + SHARD_RESEND_INTERVAL;
 }
 
-/* In the order in which they began. */
 void
 shard_homes_drive(ShardHomes *homes, int64 now, ShardProposer *proposer, const ShardRoster *roster)
 {

@@ -98,7 +98,6 @@ is_formed(ShardHomes *homes, const char *role, ShardProposer *proposer)
 	return false;
 }
 
-/* A home for a shard that has none. */
 void
 shard_homes_give(ShardHomes *homes, int32 type_id, int32 shard, int32 node, ShardProposer *proposer)
 {
@@ -111,7 +110,6 @@ shard_homes_give(ShardHomes *homes, int32 type_id, int32 shard, int32 node, Shar
 	(void) shard_proposer_propose(proposer, &change, 1);
 }
 
-/* Homes for the requests of one type, as many as there are, by a strategy: one batch (C2). */
 void
 shard_homes_allocate_type(ShardHomes *homes, const PlanView *plan,
 						  const ShardAllocationSettings *settings, const HomesRequest *requests,
@@ -177,7 +175,6 @@ compare_requests(const void *a, const void *b)
 	return x->shard < y->shard ? -1 : x->shard > y->shard;
 }
 
-/* In the order of the map, since that takes keys in their order faster. */
 void
 shard_homes_allocate(ShardHomes *homes, int64 now, ShardProposer *proposer,
 					 const ShardRoster *roster)
@@ -259,7 +256,6 @@ find_fixed(const ShardHomes *homes, const PlanView *plan, const ShardAllocationS
 	return fixed;
 }
 
-/* A round for one type by a strategy. Returns how many moves begin. */
 int
 shard_homes_plan_type(ShardHomes *homes, int64 now, const PlanView *plan,
 					  const ShardAllocationSettings *settings, const char *who,
@@ -316,10 +312,6 @@ plan_type(ShardHomes *homes, int64 now, int32 type_id, const char *who, const Sh
 	return shard_homes_plan_type(homes, now, &plan, &plan.settings, who, roster);
 }
 
-/*
- * A round of a type, 0: of all. Returns how many moves begin; *n_pending: types whose own functions are
- * asked and will begin more.
- */
 int
 shard_homes_round(ShardHomes *homes, int64 now, int32 type_id, const char *who,
 				  const ShardRoster *roster, int *n_pending)
@@ -410,7 +402,6 @@ follow_pins(ShardHomes *homes, int64 now, ShardProposer *proposer, const ShardRo
 	}
 }
 
-/* All pins of the type, however many would follow at a time. */
 void
 shard_homes_plan_dry(ShardHomes *homes, int64 now, int32 type_id, const ShardRoster *roster)
 {
@@ -428,7 +419,6 @@ shard_homes_plan_dry(ShardHomes *homes, int64 now, int32 type_id, const ShardRos
 	(void) plan_type(homes, now, type_id, NULL, roster, &n_pending);
 }
 
-/* Plans that are due: pins, and a round of rebalancing. */
 void
 shard_homes_plan(ShardHomes *homes, int64 now, ShardProposer *proposer, const ShardRoster *roster)
 {

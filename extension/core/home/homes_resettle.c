@@ -54,12 +54,11 @@ goes(ShardHomes *homes, const HomesShard *shard, int32 node, HomesResettlement h
 		return false;
 	if (by_move(how))
 		return shard->move == SHARD_MOVE_NONE && shard->confirmed && now >= shard->not_before;
-	if (how == HOMES_ANEW_DURABLE && shard->move == SHARD_MOVE_IMPORTING)
+	if (how == HOMES_LOST_DURABLE && shard->move == SHARD_MOVE_IMPORTING)
 		return false;
-	return shard->leased == (how == HOMES_ANEW_LEASED) && shard->move != SHARD_MOVE_DECIDING;
+	return shard->leased == (how == HOMES_LOST_LEASED) && shard->move != SHARD_MOVE_DECIDING;
 }
 
-/* A new home whose state begins empty: a newer epoch, marked as lost (N1). False: another change came first. */
 bool
 shard_homes_replace(ShardHomes *homes, HomesShard *shard, int32 to, int32 leap,
 					ShardProposer *proposer)
@@ -245,7 +244,6 @@ lacks_types(ShardHomes *homes, int32 node)
 	return region && region->n_hosted < n_types;
 }
 
-/* Does a member give away what it has? */
 bool
 shard_homes_gives_away(const ShardMemberRecord *member)
 {
@@ -299,7 +297,6 @@ shard_homes_evacuate(ShardHomes *homes, int64 now, ShardProposer *proposer,
 	}
 }
 
-/* All shards of the type that are to go, however many would begin at a time. */
 void
 shard_homes_evacuate_dry(ShardHomes *homes, int64 now, int32 type_id, const ShardRoster *roster)
 {
@@ -364,7 +361,7 @@ replace_leased(ShardHomes *homes, int64 now, int32 node, ShardProposer *proposer
 		shard_roster_close_lease(roster, node);
 	}
 	if (shard_roster_lease_ended(roster, node, now, homes->decided))
-		resettle(homes, now, node, HOMES_ANEW_LEASED, SHARD_HOME_REASON_LOST, proposer, roster);
+		resettle(homes, now, node, HOMES_LOST_LEASED, SHARD_HOME_REASON_LOST, proposer, roster);
 }
 
 /* The member is there again, or has nothing leased any more: it may be granted a lease. */
@@ -379,7 +376,6 @@ reopen(ShardHomes *homes, int32 node, ShardRoster *roster)
 	shard_roster_open_lease(roster, node);
 }
 
-/* New homes for shards whose home cannot hand them off any more: see HomesResettlement. */
 void
 shard_homes_replace_lost(ShardHomes *homes, int64 now, ShardProposer *proposer, ShardRoster *roster)
 {
@@ -397,7 +393,7 @@ shard_homes_replace_lost(ShardHomes *homes, int64 now, ShardProposer *proposer, 
 		/* One that has left has homes only of types that were nowhere any more then (C9). */
 		gone = member.status == SHARD_MEMBER_WRITTEN_OFF || member.status == SHARD_MEMBER_REMOVED;
 		if (gone && shard_homes_number(homes, node, false) > 0)
-			resettle(homes, now, node, HOMES_ANEW_DURABLE, SHARD_HOME_REASON_LOST, proposer,
+			resettle(homes, now, node, HOMES_LOST_DURABLE, SHARD_HOME_REASON_LOST, proposer,
 					 roster);
 		if ((gone || member.status == SHARD_MEMBER_DOWN ||
 			 !shard_roster_reachable(roster, node, now)) &&

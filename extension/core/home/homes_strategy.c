@@ -64,7 +64,6 @@ close_question(HomesStrategy *strategy)
 	strategy->question = HOMES_ASK_NOTHING;
 }
 
-/* Answers to what was asked in another office come in vain. */
 void
 shard_homes_forget_strategies(ShardHomes *homes)
 {
@@ -164,7 +163,6 @@ has_choice(const ShardHomes *homes, const PlanView *plan)
 	return shard_homes_view_good(plan, homes->arena).n_regions > 1;
 }
 
-/* Homes for shards of a type that have none. False: there is nothing to ask. */
 bool
 shard_homes_ask_homes(ShardHomes *homes, int64 now, int32 type_id, const HomesRequest *requests,
 					  int n_requests, const ShardRoster *roster)
@@ -191,7 +189,6 @@ shard_homes_ask_homes(ShardHomes *homes, int64 now, int32 type_id, const HomesRe
 	return true;
 }
 
-/* Which shards of a type should move? False: something else was asked already. */
 bool
 shard_homes_ask_moves(ShardHomes *homes, int64 now, int32 type_id, const char *who,
 					  const ShardRoster *roster)
@@ -261,7 +258,9 @@ tell_failure(ShardHomes *homes, int64 now, HomesStrategy *strategy, const PlanVi
 	if (!is_news(strategy, now, kind))
 		return;
 	shard_homes_decision(homes, SHARD_DECISION_STRATEGY, type, 0, 0, text);
-	shard_action_log(homes->out, 19 /* WARNING */, "the strategy of entity type \"%s\" failed, %s",
+	shard_action_log(homes->out, 19 /* WARNING */,
+					 "the allocation strategy of entity type "
+					 "\"%s\" failed, %s",
 					 plan->type.name, text);
 }
 
@@ -493,7 +492,6 @@ shard_homes_strategy(ShardHomes *homes, int64 now, const ShardHomesStrategy *ans
 	}
 }
 
-/* Questions whose time is over. */
 void
 shard_homes_strategy_late(ShardHomes *homes, int64 now, ShardProposer *proposer,
 						  const ShardRoster *roster)
@@ -501,7 +499,8 @@ shard_homes_strategy_late(ShardHomes *homes, int64 now, ShardProposer *proposer,
 	for (int i = 0; i < homes->n_strategies; i++)
 	{
 		HomesStrategy *strategy = &homes->strategies[i];
-		ShardHomesStrategy answer = {.token = strategy->token, .error = "it has not answered"};
+		ShardHomesStrategy answer = {.token = strategy->token,
+									 .error = "the functions have not answered"};
 
 		if (strategy->question != HOMES_ASK_NOTHING && now >= strategy->deadline)
 			take_answer(homes, now, strategy, &answer, proposer, roster);

@@ -261,7 +261,6 @@ compare_type(ShardHomes *homes, int64 now, const ShardControl *message, const Sh
 	change_type(homes, entry, type, proposer);
 }
 
-/* A type that the cluster does not know gets an id. */
 void
 shard_homes_start_type(ShardHomes *homes, int64 now, const ShardControl *message,
 					   ShardProposer *proposer, const ShardRoster *roster, ShardActions *out)
@@ -394,10 +393,6 @@ shard_homes_drop_type(ShardHomes *homes, int64 now, int32 type_id, ShardProposer
 	return drop_type(homes, type_id, proposer);
 }
 
-/*
- * Types that no member has go (C9). A mark waits only for the members that are heard, so that a member that is
- * away holds up the end and not the beginning.
- */
 void
 shard_homes_retire_types(ShardHomes *homes, int64 now, ShardProposer *proposer,
 						 const ShardRoster *roster)
@@ -465,10 +460,6 @@ shard_homes_to_leave(ShardHomes *homes, int32 node)
 	return number;
 }
 
-/*
- * The number of shards that a type has, 0 if there is no such type. Lists name few types: the last one
- * is remembered in *type_id and *number.
- */
 int32
 shard_homes_number_of_shards(const ShardHomes *homes, int32 wanted, int32 *type_id, int32 *number)
 {

@@ -38,7 +38,6 @@ compare_pins(const void *a, const void *b)
 	return x->shard < y->shard ? -1 : x->shard > y->shard;
 }
 
-/* The node that an operator wishes for a shard, 0: none. */
 int32
 shard_homes_view_pin(const PlanView *plan, int32 shard)
 {
@@ -87,7 +86,6 @@ compare_age(const void *a, const void *b)
 	return x->key.shard < y->key.shard ? -1 : x->key.shard > y->key.shard;
 }
 
-/* The next shard of a type whose homes are gone through; NULL: that was the last one. */
 HomesShard *
 shard_homes_next_shard(ShardHomes *homes, ShardMapRange *range)
 {
@@ -104,10 +102,6 @@ shard_homes_next_shard(ShardHomes *homes, ShardMapRange *range)
 	return NULL;
 }
 
-/*
- * Shards of a type in the order in which they got their homes. The map has the homes of a type beside each other, so
- * those of other types cost nothing.
- */
 HomesShard **
 shard_homes_view_shards(ShardHomes *homes, int32 type_id, int *count)
 {
@@ -411,10 +405,6 @@ shard_homes_view_numbers(PlanView *plan, ShardHomes *homes, int64 now, int32 typ
 	return view_type(plan, homes, now, type_id, false, roster, homes->arena);
 }
 
-/*
- * May that node be given a shard now? Strategies order by suitability, they do not refuse. Only a host
- * of the type may (C16): not a proxy, nor a member that does not know the type.
- */
 bool
 shard_homes_view_is_good(const PlanView *plan, int32 node)
 {
@@ -433,10 +423,6 @@ shard_homes_view_is_good(const PlanView *plan, int32 node)
 	return false;
 }
 
-/*
- * A view without the regions that cannot be given anything: members that are unreachable, leaving or
- * not up yet.
- */
 ShardAllocationView
 shard_homes_view_good(const PlanView *plan, ShardArena *arena)
 {

@@ -86,7 +86,7 @@ typedef struct ShardCommand
 	};
 	bool look_only;	  /* of JOIN: only say what keeps this node from joining */
 	bool named;		  /* of JOIN: the operator may hear whose transactions do */
-	const char *text; /* unless the kind says otherwise, the operator who wants it */
+	const char *text; /* unless the kind says otherwise, the operator that wants it */
 	const char *own_dsn;
 	ShardUuid uuid;
 	int n_nodes;

@@ -85,10 +85,6 @@ static const ShardStep office_steps[] = {
 const ShardMachine shard_proposer_machine = {"office", office_names, event_names, office_steps,
 											 lengthof(office_steps)};
 
-/*
- * The one place where the office changes. An illegal step is a bug here, not bad input: callers look
- * at the office first.
- */
 void
 shard_proposer_move(ShardProposer *proposer, OfficeEvent event)
 {
@@ -175,9 +171,6 @@ peer_place(const ShardProposer *proposer, int32 node)
 	return low;
 }
 
-/*
- * The peer of a node, NULL if it has none; valid until one is added.
- */
 ProposerPeer *
 shard_proposer_peer(const ShardProposer *proposer, int32 node)
 {
@@ -188,9 +181,6 @@ shard_proposer_peer(const ShardProposer *proposer, int32 node)
 	return NULL;
 }
 
-/*
- * The same, made if it is not there. Other peers move.
- */
 ProposerPeer *
 shard_proposer_add_peer(ShardProposer *proposer, int32 node)
 {
@@ -218,10 +208,6 @@ shard_proposer_add_peer(ShardProposer *proposer, int32 node)
 	return peer;
 }
 
-/*
- * The i-th of the present voters and of the voters to come; 0 behind the last. A voter that is both
- * comes twice.
- */
 int32
 shard_proposer_voter(const ShardVotersRecord *voters, int i)
 {
@@ -250,10 +236,6 @@ majority(const ShardProposer *proposer, const int32 *nodes, int n_nodes,
 	return votes > n_nodes / 2;
 }
 
-/*
- * Do the voters for which counts() is true make a quorum: a majority of the present voters and,
- * while they change, of those to come (R9)? Never without voters.
- */
 bool
 shard_proposer_quorum(const ShardProposer *proposer, const ShardVotersRecord *voters,
 					  bool (*counts)(const ProposerPeer *peer, int64 number), int64 number)

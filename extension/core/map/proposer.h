@@ -20,7 +20,10 @@ typedef enum ShardOffice
 	SHARD_OFFICE_HELD	   /* coordinator */
 } ShardOffice;
 
+/* Makes a proposer without office for that node; the caller ends it with shard_proposer_destroy(). */
 extern ShardProposer *shard_proposer_create(int32 self);
+
+/* Frees the proposer, and all that it owns. */
 extern void shard_proposer_destroy(ShardProposer *proposer);
 
 /* Drop everything volatile (R10): back to SHARD_OFFICE_NONE. */

@@ -24,7 +24,6 @@ has_accepted(const ProposerPeer *peer, int64 n)
 	return peer->accepted_n >= n;
 }
 
-/* Tombstones up to here may be gone from the map (R8). */
 int64
 shard_proposer_purge_n(const ShardProposer *proposer)
 {
@@ -89,10 +88,6 @@ sync_peer(ShardProposer *proposer, ProposerPeer *peer, int64 now, ShardActions *
 									   &message->n_entries);
 }
 
-/*
- * Bring the outstanding batch, or else the present state, to a voter that has not accepted it: at
- * once if it stands where the batch begins, or if it is not known where it stands.
- */
 void
 shard_proposer_push(ShardProposer *proposer, ProposerPeer *peer, int64 now, ShardActions *out)
 {
@@ -115,10 +110,6 @@ shard_proposer_push(ShardProposer *proposer, ProposerPeer *peer, int64 now, Shar
 	message->entries = shard_map_since(proposer->outstanding, -1, out->arena, &message->n_entries);
 }
 
-/*
- * Send the outstanding batch to every voter that has not accepted it, those before the batch and
- * those after it.
- */
 void
 shard_proposer_push_all(ShardProposer *proposer, int64 now, ShardActions *out)
 {
@@ -387,9 +378,6 @@ count_accepted(ShardProposer *proposer, int64 now, ShardActions *out)
 		decided(proposer, now, out);
 }
 
-/*
- * The first batch (R5): it makes the adopted state, and all that lay undecided in it, decided.
- */
 void
 shard_proposer_begin_term(ShardProposer *proposer, int64 now, ShardActions *out)
 {
@@ -444,9 +432,6 @@ stands(ShardProposer *proposer, ProposerPeer *peer, int64 now, ShardMapPoint poi
 		proposer->stage_at = now;
 }
 
-/*
- * ACCEPTED, SYNCED, NEED_SYNC under this ballot.
- */
 void
 shard_proposer_batch_answer(ShardProposer *proposer, int64 now, const ShardControl *message,
 							ShardActions *out)

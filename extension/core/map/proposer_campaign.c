@@ -51,10 +51,6 @@ has_promised(const ProposerPeer *peer, int64 number)
 	return peer->promised;
 }
 
-/*
- * Ask those voters that have not answered in this stage. The own voter was asked for its promise
- * when the ballot was made; until that promise is durable, no other node hears of the ballot.
- */
 void
 shard_proposer_ask(ShardProposer *proposer, int64 now, ShardActions *out)
 {
@@ -96,9 +92,6 @@ shard_proposer_campaign(ShardProposer *proposer, int64 now, const ShardMap *lear
 	shard_proposer_ask(proposer, now, out);
 }
 
-/*
- * Begin to gather promises: bid above all that was seen, the own voter first.
- */
 void
 shard_proposer_begin_prepare(ShardProposer *proposer, int64 now, OfficeEvent event,
 							 ShardActions *out)
@@ -177,7 +170,6 @@ quorum_of_greatest(ShardProposer *proposer, int64 now, ShardVotersRecord *voters
 	return shard_proposer_quorum(proposer, voters, says_yes, 0);
 }
 
-/* PRE_VOTE_REPLY. A no also says which nodes vote: what the candidate has learned may be old. */
 void
 shard_proposer_pre_vote_reply(ShardProposer *proposer, int64 now, const ShardControl *message,
 							  ShardActions *out)
@@ -194,9 +186,6 @@ shard_proposer_pre_vote_reply(ShardProposer *proposer, int64 now, const ShardCon
 		shard_proposer_begin_prepare(proposer, now, EVENT_WELCOME, out);
 }
 
-/*
- * Ask a holder of the greatest state for it: the own voter if it is one, else one after the other.
- */
 void
 shard_proposer_fetch(ShardProposer *proposer, int64 now, ShardActions *out)
 {
@@ -229,9 +218,6 @@ shard_proposer_fetch(ShardProposer *proposer, int64 now, ShardActions *out)
 	shard_action_send(out, best->node, SHARD_CONTROL_FETCH)->b = proposer->ballot;
 }
 
-/*
- * PROMISE.
- */
 void
 shard_proposer_promise(ShardProposer *proposer, int64 now, const ShardControl *message,
 					   ShardActions *out)
@@ -259,9 +245,6 @@ shard_proposer_promise(ShardProposer *proposer, int64 now, const ShardControl *m
 	shard_proposer_fetch(proposer, now, out);
 }
 
-/*
- * STATE: the greatest state, from a holder that has not promised more since (R2).
- */
 void
 shard_proposer_state(ShardProposer *proposer, int64 now, const ShardControl *message,
 					 ShardActions *out)

@@ -18,10 +18,6 @@
 
 static const ShardMapKey counters_key = {SHARD_MAP_COUNTERS, 0, 0};
 
-/*
- * Send heartbeats if they are due, to the voters and the given members: those members are the ones
- * that learn from now on.
- */
 void
 shard_proposer_heartbeats(ShardProposer *proposer, int64 now, const int32 *members, int n_members,
 						  ShardActions *out)
@@ -98,10 +94,6 @@ teach(ShardProposer *proposer, ProposerPeer *peer, int64 now, ShardActions *out)
 									   &message->n_entries);
 }
 
-/*
- * A batch was decided: tell it to all members that have, or were told, what was before. Those that
- * cannot use it, since they missed that, are taught when they say where they are.
- */
 void
 shard_proposer_announce(ShardProposer *proposer, int64 before, ShardActions *out)
 {
@@ -130,9 +122,6 @@ shard_proposer_announce(ShardProposer *proposer, int64 before, ShardActions *out
 	}
 }
 
-/*
- * HEARTBEAT_ACK under this ballot. An old one, overtaken by a newer, says nothing.
- */
 void
 shard_proposer_heartbeat_ack(ShardProposer *proposer, int64 now, const ShardControl *message,
 							 ShardActions *out)
@@ -166,9 +155,6 @@ shard_proposer_heartbeat_ack(ShardProposer *proposer, int64 now, const ShardCont
 		teach(proposer, peer, now, out);
 }
 
-/*
- * GET_DELTA: a member knows that it lacks something, and says where it is.
- */
 void
 shard_proposer_get_delta(ShardProposer *proposer, int64 now, const ShardControl *message,
 						 ShardActions *out)
@@ -205,9 +191,6 @@ passed_by_all(const ShardProposer *proposer)
 	return n;
 }
 
-/*
- * From time to time, propose that tombstones which all have passed are forgotten.
- */
 void
 shard_proposer_look_for_tombstones(ShardProposer *proposer, int64 now, ShardActions *out)
 {

@@ -191,16 +191,17 @@ shard_voter_reminded(ShardVoter *voter, const ShardControl *message, ShardAction
 	{
 		shard_action_log_peer(
 			out, 19 /* WARNING */, message->from, message->kind,
-			"node %d, or who speaks for it, says that this node has voted, and has forgotten it, "
-			"without the seal of this node; it is ignored",
+			"node %d, or a caller in its name, says without the seal of this node that this node "
+			"has voted and has forgotten its vote; the message is ignored",
 			message->from);
 		return;
 	}
 #endif
 	if (voter->state == SHARD_VOTER_OK)
 		shard_action_log(out, 19 /* WARNING */,
-						 "this node has voted, and has forgotten it, as after its files were put "
-						 "back: it votes again when the others have admitted its voter anew");
+						 "this node has voted, and has forgotten its vote, as after its files "
+						 "were put back from a copy: it votes again when the others have "
+						 "admitted its voter again");
 	voter->promised = Max(voter->promised, message->ballot);
 	voter->state = SHARD_VOTER_AMNESIAC;
 	shard_voter_save(voter, out);

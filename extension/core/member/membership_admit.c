@@ -114,7 +114,7 @@ describe(char *text, size_t size, ShardAdmission admission, const ShardMemberRec
 	switch (admission)
 	{
 		case SHARD_ADMISSION_UNKNOWN:
-			snprintf(text, size, "the cluster has no node %d; join it anew", claim->node);
+			snprintf(text, size, "the cluster has no node %d; join the cluster again", claim->node);
 			break;
 		case SHARD_ADMISSION_GONE:
 			snprintf(text, size, "node %d is %s for good; join the cluster as an empty node",
@@ -180,7 +180,7 @@ shard_membership_reason(ShardAdmission admission, const ShardMemberRecord *recor
 		size_t length = strlen(text);
 
 		snprintf(text + length, sizeof(text) - length,
-				 "; if it is to take the node's place, stop the other one and call "
+				 "; if this one is to take the node's place, stop the other one and call "
 				 "shard_admit(%d, %d)",
 				 claim->node, record->inc_no + 1);
 	}

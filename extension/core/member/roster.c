@@ -46,9 +46,6 @@ shard_roster_destroy(ShardRoster *roster)
 
 /* ---- what was observed -------------------------------------------------------------------------- */
 
-/*
- * What was observed of a member, NULL if it is not watched. Valid until another is watched.
- */
 RosterMember *
 shard_roster_member(const ShardRoster *roster, int32 node)
 {
@@ -154,10 +151,6 @@ shard_roster_take_office(ShardRoster *roster, int64 now, const ShardProposer *pr
 
 /* ---- proposals ---------------------------------------------------------------------------------- */
 
-/*
- * A member's decided entry and record; NULL if there is no such member. Texts are in the roster's
- * arena.
- */
 const ShardMapEntry *
 shard_roster_record(const ShardRoster *roster, const ShardMap *decided, int32 node,
 					ShardMemberRecord *record)
@@ -167,16 +160,12 @@ shard_roster_record(const ShardRoster *roster, const ShardMap *decided, int32 no
 	return entry && shard_record_get_member(entry, record, roster->arena) ? entry : NULL;
 }
 
-/* Is a change of the key under way? */
 bool
 shard_roster_pending(const ShardProposer *proposer, ShardMapKind kind, int32 a)
 {
 	return shard_proposer_pending(proposer, (ShardMapKey){kind, a, 0});
 }
 
-/*
- * Propose a member's changed record against the entry that it was read from.
- */
 bool
 shard_roster_propose(ShardRoster *roster, ShardProposer *proposer, const ShardMapEntry *entry,
 					 const ShardMemberRecord *record)
@@ -339,10 +328,6 @@ keeps_candidate(const ShardRoster *roster, int64 now, const ShardMap *decided, c
 	return false;
 }
 
-/*
- * Can the cluster still decide when the incarnations of some members are fenced? A fenced one does
- * not vote until its node is started again.
- */
 bool
 shard_roster_may_lose(const ShardRoster *roster, int64 now, const ShardProposer *proposer,
 					  const int32 *nodes, int n_nodes)

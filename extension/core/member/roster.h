@@ -34,6 +34,8 @@ typedef struct ShardRosterSettings
 /* settings: copied; live: kept by reference. */
 extern ShardRoster *
 shard_roster_create(int32 self, const ShardRosterSettings *settings, const ShardLiveSettings *live);
+
+/* Frees the roster, and all that it owns. */
 extern void shard_roster_destroy(ShardRoster *roster);
 
 /* The office was taken just now: forget what was known, begin the wait for old leases (L4). */

@@ -46,7 +46,6 @@ drop_claim(ShardRoster *roster, int at)
 			sizeof(RosterClaim) * (roster->n_claims - at));
 }
 
-/* An office begins, or ends: claims are made again. */
 void
 shard_roster_forget_claims(ShardRoster *roster)
 {
@@ -198,9 +197,6 @@ note_claim(ShardRoster *roster, int64 now, const ShardControl *message, ShardAct
 	return claim;
 }
 
-/*
- * Is the node the only one of its cluster that ever began (R12)?
- */
 bool
 shard_roster_is_alone(const ShardRoster *roster, const ShardMap *decided, int32 node)
 {
@@ -382,7 +378,6 @@ tell(ShardRoster *roster, RosterClaim *claim, ShardAdmission verdict, int32 to, 
 		reply->text = shard_membership_reason(verdict, known ? &record : NULL, &said, out->arena);
 }
 
-/* ADMIT: an incarnation claims to be a node. */
 void
 shard_roster_claim(ShardRoster *roster, int64 now, const ShardControl *message,
 				   ShardProposer *proposer, ShardActions *out)
@@ -399,7 +394,8 @@ shard_roster_claim(ShardRoster *roster, int64 now, const ShardControl *message,
 	if (message->from != message->node)
 	{
 		shard_action_log_peer(out, ROSTER_WARNING, message->from, message->kind,
-							  "node %d, or who speaks for it, claims to be node %d; it is ignored",
+							  "node %d, or a caller in its name, claims to be node %d; the "
+							  "message is ignored",
 							  message->from, message->node);
 		return;
 	}
@@ -412,12 +408,6 @@ shard_roster_claim(ShardRoster *roster, int64 now, const ShardControl *message,
 		 out);
 }
 
-/*
- * The incarnation at a node's registered address: uuid2. The newest answer counts. An answer that
- * names the claimant itself is true whenever it was given, since the claimant never sat there before
- * it began; an answer that names another incarnation may be older than the claim, and the address is
- * asked again.
- */
 void
 shard_roster_called_back(ShardRoster *roster, int64 now, const ShardControl *message,
 						 ShardProposer *proposer, ShardActions *out)
@@ -447,7 +437,6 @@ shard_roster_called_back(ShardRoster *roster, int64 now, const ShardControl *mes
 	shard_roster_judge(roster, now, proposer, out);
 }
 
-/* Judge all claims again; tell those that were decided, drop those that are not repeated. */
 void
 shard_roster_judge(ShardRoster *roster, int64 now, ShardProposer *proposer, ShardActions *out)
 {
@@ -470,7 +459,6 @@ shard_roster_judge(ShardRoster *roster, int64 now, ShardProposer *proposer, Shar
 	}
 }
 
-/* Is a claimant about to take a node's place while the incarnation before it may still run? */
 bool
 shard_roster_displaces(const ShardRoster *roster, int32 node)
 {

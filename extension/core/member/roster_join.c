@@ -222,7 +222,6 @@ judge_joiner(ShardRoster *roster, int64 now, const ShardControl *message, ShardP
 		put_off(message, shard_roster_states_why(roster), out);
 }
 
-/* Welcome a joiner whose node id is decided, refuse it, or see to it that it gets one. */
 void
 shard_roster_join(ShardRoster *roster, int64 now, const ShardControl *message,
 				  ShardProposer *proposer, ShardActions *out)
@@ -243,7 +242,7 @@ shard_roster_join(ShardRoster *roster, int64 now, const ShardControl *message,
 	(void) shard_roster_record(roster, decided, node, &joiner);
 	if (!shard_membership_is_member(joiner.status) && joiner.status != SHARD_MEMBER_DOWN)
 	{
-		refuse_join(message, "the node that this join made is gone; join anew", out);
+		refuse_join(message, "the node that this join made is gone; join again", out);
 		return;
 	}
 	reply = join_reply(message, out);

@@ -46,11 +46,6 @@ shard_roster_lease_ended(const ShardRoster *roster, int32 node, int64 now, const
 	return shard_lease_book_ended(roster->leases, node, now, known ? &settings : NULL);
 }
 
-/*
- * Send the grants whose majority heartbeat has come. None while a change of the member is being
- * decided, none to an incarnation whose place another one is about to take, and none to a node that
- * does not answer: it would not hear of the grant, but what is granted has to be waited for.
- */
 void
 shard_roster_send_grants(ShardRoster *roster, int64 now, const ShardProposer *proposer,
 						 ShardActions *out)
@@ -105,9 +100,6 @@ shard_roster_change_ttl(ShardRoster *roster, int64 ttl_ms, ShardProposer *propos
 	return shard_proposer_propose(proposer, &change, 1);
 }
 
-/*
- * Forget a former, longer lease time when the last grant under it has ended (L3).
- */
 void
 shard_roster_settle_ttl(ShardRoster *roster, int64 now, ShardProposer *proposer)
 {

@@ -1,6 +1,9 @@
 /*
  * core/member/roster_private.h
  *		What the files of the roster share: what the coordinator has observed of the members.
+ *
+ * now: microseconds of the clock that the host passes, as in all of core. Texts of records are in roster->arena, and nothing
+ * in it outlives a call from outside.
  */
 #pragma once
 
@@ -165,38 +168,76 @@ struct ShardRoster
 	bool journal_heard; /* the journal was heard in this office, and may become the voter (R14) */
 };
 
-/* roster.c */
+/* ---- roster.c --------------------------------------------------------------------------------- */
+
+/* What was observed of a member; NULL: it is not watched. Valid until another member is watched. */
 extern RosterMember *shard_roster_member(const ShardRoster *roster, int32 node);
+
+/* A member's decided entry, and its record with texts in roster->arena; NULL: there is no such member. */
 extern const ShardMapEntry *shard_roster_record(const ShardRoster *roster, const ShardMap *decided,
 												int32 node, ShardMemberRecord *record);
+
+/* Is the journal the only voter now (R14)? */
 extern bool shard_roster_has_journal(const ShardRoster *roster, const ShardVotersRecord *voters);
+
+/* Is a change of the key (kind, a) under way? */
 extern bool shard_roster_pending(const ShardProposer *proposer, ShardMapKind kind, int32 a);
+
+/*
+ * Proposes a member's changed record, against the entry that it was read from. False: another change of it is under way, or
+ * the office is not held.
+ */
 extern bool shard_roster_propose(ShardRoster *roster, ShardProposer *proposer,
 								 const ShardMapEntry *entry, const ShardMemberRecord *record);
 
+/*
+ * Can the cluster still decide when the present incarnations of these members are fenced? A fenced incarnation does not vote
+ * until its node is started again.
+ */
 extern bool shard_roster_may_lose(const ShardRoster *roster, int64 now,
 								  const ShardProposer *proposer, const int32 *nodes, int n_nodes);
 
-/* roster_join.c: node ids */
+/* ---- roster_join.c: node ids ------------------------------------------------------------------ */
+
+/* JOIN: welcomes a joiner whose number is decided, refuses it with the reason, or has a number proposed for it. */
 extern void shard_roster_join(ShardRoster *roster, int64 now, const ShardControl *message,
 							  ShardProposer *proposer, ShardActions *out);
 
-/* roster_claim.c: claims to be a node */
+/* ---- roster_claim.c: claims to be a node ------------------------------------------------------ */
+
+/* ADMIT: an incarnation claims to be a node; the claim is kept and judged. */
 extern void shard_roster_claim(ShardRoster *roster, int64 now, const ShardControl *message,
 							   ShardProposer *proposer, ShardActions *out);
-extern void shard_roster_called_back(ShardRoster *roster, int64 now, const ShardControl *message,
-									 ShardProposer *proposer, ShardActions *out);
-extern void
-shard_roster_judge(ShardRoster *roster, int64 now, ShardProposer *proposer, ShardActions *out);
-extern void shard_roster_forget_claims(ShardRoster *roster);
-extern bool shard_roster_is_alone(const ShardRoster *roster, const ShardMap *decided, int32 node);
-/* A node gets another address: what was found at the one before says nothing of it. */
-extern void shard_roster_forget_found(ShardRoster *roster, int64 now, int32 node);
-extern bool shard_roster_displaces(const ShardRoster *roster, int32 node);
 
 /*
- * roster_newcomer.c: is the joiner at its address, as this node's host has found? If that is not known yet the host is asked.
- * *why: why the joiner gets no number, else NULL.
+ * I_AM: the incarnation at a node's registered address, uuid2. The newest answer counts. An answer that names the claimant
+ * itself is true whenever it was given, since the claimant was not at that address before it began; an answer that names
+ * another incarnation may be older than the claim, and the address is asked again.
+ */
+extern void shard_roster_called_back(ShardRoster *roster, int64 now, const ShardControl *message,
+									 ShardProposer *proposer, ShardActions *out);
+
+/* Judges all claims again: answers those that were decided, drops those that are not repeated. */
+extern void
+shard_roster_judge(ShardRoster *roster, int64 now, ShardProposer *proposer, ShardActions *out);
+
+/* An office begins or ends: forgets all claims, which claimants repeat. */
+extern void shard_roster_forget_claims(ShardRoster *roster);
+
+/* Is the node the only one of its cluster that ever began (R12)? */
+extern bool shard_roster_is_alone(const ShardRoster *roster, const ShardMap *decided, int32 node);
+
+/* A node gets another address: what was found at the former one says nothing of the new one. */
+extern void shard_roster_forget_found(ShardRoster *roster, int64 now, int32 node);
+
+/* Is a claimant about to take a node's place while the incarnation before it may still run? */
+extern bool shard_roster_displaces(const ShardRoster *roster, int32 node);
+
+/* ---- roster_newcomer.c: joiners, and members that were not admitted yet ----------------------- */
+
+/*
+ * Is the joiner at its address, as this node's host has found? If that is not known yet the host is asked. *why: why the
+ * joiner gets no number, else NULL.
  */
 extern bool shard_roster_is_found(ShardRoster *roster, int64 now, const ShardControl *message,
 								  const char *dsn, const char **why, ShardActions *out);
@@ -210,18 +251,25 @@ extern void shard_roster_forget_join(ShardRoster *roster, ShardUuid token);
 /* Why no more nodes get numbers now; NULL: they do. */
 extern const char *shard_roster_why_full(const ShardRoster *roster, const ShardMap *decided);
 
-/* Give up numbers with which no joiner comes; at the beginning of an office all waits start again. */
+/* Writes off members that have joined and were not admitted in time, and forgets joiners that are not there any more. */
 extern void
 shard_roster_expire(ShardRoster *roster, int64 now, ShardProposer *proposer, ShardActions *out);
-extern void shard_roster_forget_newcomers(ShardRoster *roster);
 
 /*
- * roster_states.c: have all states homes, so that a node may join? If not, the pass that gives them homes begins. tick: due
- * work. why: what the pass waits for, for people to read.
+ * An office begins or ends: forgets joiners and members that were not admitted yet, so that all waits for them start again.
  */
+extern void shard_roster_forget_newcomers(ShardRoster *roster);
+
+/* ---- roster_states.c: homes of the states of a node that is alone ----------------------------- */
+
+/* Have all states of this node homes, so that another node may join (C21)? If not, the pass that gives them homes begins. */
 extern bool shard_roster_states_have_homes(ShardRoster *roster, int64 now, const ShardMap *decided);
+
+/* Due work of that pass: asks the host for the next shards with states. */
 extern void shard_roster_states_tick(ShardRoster *roster, int64 now, const ShardProposer *proposer,
 									 ShardActions *out);
+
+/* What the pass waits for, for people; a constant, or a text of the roster. */
 extern const char *shard_roster_states_why(const ShardRoster *roster);
 
 /*
@@ -230,15 +278,32 @@ extern const char *shard_roster_states_why(const ShardRoster *roster);
  */
 extern bool shard_roster_states_refuse(ShardRoster *roster);
 
-/* roster_lease.c: grants, and the time that they are given */
+/* ---- roster_lease.c: grants, and the time that they are given --------------------------------- */
+
+/*
+ * Sends the grants whose majority heartbeat has come. There are none while a change of the member is being decided, none for
+ * an incarnation whose place another one is about to take, and none for a node that does not answer: that node would not hear
+ * of the grant, and yet the coordinator would have to wait for its end.
+ */
 extern void shard_roster_send_grants(ShardRoster *roster, int64 now, const ShardProposer *proposer,
 									 ShardActions *out);
+
+/* Forgets the former, longer lease time when the last grant under it has ended (L3). */
 extern void shard_roster_settle_ttl(ShardRoster *roster, int64 now, ShardProposer *proposer);
 
-/* roster_status.c: steps of status, downing, voters */
+/* ---- roster_status.c: steps of status, downing, voters ---------------------------------------- */
+
+/* Takes the steps of members' status that are due. homes_of: as for shard_roster_tick(). */
 extern void
 shard_roster_steps(ShardRoster *roster, int64 now, ShardProposer *proposer,
 				   int (*homes_of)(const void *context, int32 node), const void *context);
+
+/*
+ * Downs the members that the strategy gives up, once the membership is at rest. A coordinator never downs its own side, nor
+ * its majority: that side is the only one that can decide, and the cluster would stop with it.
+ */
 extern void
 shard_roster_down(ShardRoster *roster, int64 now, ShardProposer *proposer, ShardActions *out);
+
+/* Finishes a change of voters, or begins the one that is due (R9, R11, R12). */
 extern void shard_roster_voters(ShardRoster *roster, int64 now, ShardProposer *proposer);

@@ -192,7 +192,6 @@ look_at_homes(const ShardRoster *roster, const ShardMap *decided, int32 node,
 	return n_homes;
 }
 
-/* Take the steps of status that are due. */
 void
 shard_roster_steps(ShardRoster *roster, int64 now, ShardProposer *proposer,
 				   int (*homes_of)(const void *context, int32 node), const void *context)
@@ -348,11 +347,6 @@ may_down(const ShardRoster *roster, int64 now, const ShardDowningView *view, uin
 		   shard_roster_may_lose(roster, now, proposer, nodes, n_nodes);
 }
 
-/*
- * Down the members that the strategy gives up, once the membership is at rest. A coordinator never
- * downs its own side, nor its majority: that side is the only one that can decide, and stopping it
- * would stop the cluster.
- */
 void
 shard_roster_down(ShardRoster *roster, int64 now, ShardProposer *proposer, ShardActions *out)
 {
@@ -378,7 +372,7 @@ shard_roster_down(ShardRoster *roster, int64 now, ShardProposer *proposer, Shard
 	{
 		roster->told_side = true;
 		shard_action_log(out, ROSTER_WARNING,
-						 "strategy %s gives up the side of the coordinator: nobody is downed; "
+						 "strategy %s gives up the side of the coordinator: no node is downed; "
 						 "down the unreachable nodes with shard_down() if they are lost",
 						 shard_downing_name(kind));
 	}
@@ -421,7 +415,6 @@ finish_change(ShardRoster *roster, ShardVotersRecord *voters, int64 n, ShardProp
 	return true;
 }
 
-/* Is the journal today's voter (R14)? */
 bool
 shard_roster_has_journal(const ShardRoster *roster, const ShardVotersRecord *voters)
 {
@@ -447,7 +440,6 @@ change_to_journal(ShardRoster *roster, ShardVotersRecord *voters, int64 n, int n
 	(void) shard_proposer_propose(proposer, &change, 1);
 }
 
-/* Finish a change of voters, or begin the one that is due (R9, R11, R12). */
 void
 shard_roster_voters(ShardRoster *roster, int64 now, ShardProposer *proposer)
 {

@@ -36,7 +36,6 @@ copy_text(const char *text)
 	return text ? pstrdup(text) : NULL;
 }
 
-/* The configuration is copied. */
 ShardNode *
 shard_node_create(const ShardNodeConfig *config)
 {
@@ -63,7 +62,6 @@ free_queue(NodeQueue *queue)
 		pfree(held);
 }
 
-/* Give back everything; durable records stay with the host. */
 void
 shard_node_destroy(ShardNode *node)
 {
@@ -526,10 +524,6 @@ shard_node_reload(ShardNode *node, int64 now, const ShardLiveSettings *live, Sha
 
 /* ---- questions -------------------------------------------------------------------------------- */
 
-/*
- * A member's record as learned. Its texts are in the arena of received messages; callers here look at
- * numbers. False: there is no such member.
- */
 bool
 shard_node_get_member(const ShardNode *node, int32 id, ShardMemberRecord *record)
 {
@@ -539,10 +533,6 @@ shard_node_get_member(const ShardNode *node, int32 id, ShardMemberRecord *record
 	return entry && shard_record_get_member(entry, record, node->arena);
 }
 
-/*
- * Is the cluster this node alone, so that there is no other node to which it could have promised
- * anything?
- */
 bool
 shard_node_is_alone(const ShardNode *node)
 {
@@ -563,7 +553,6 @@ shard_node_is_alone(const ShardNode *node)
 	return others == 0;
 }
 
-/* A message to the coordinator as far as known; NULL if there is none. */
 ShardControl *
 shard_node_to_coordinator(ShardNode *node, ShardControlKind kind)
 {

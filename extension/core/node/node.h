@@ -97,7 +97,10 @@ typedef struct ShardNodeEvent
 	const ShardTypeRecord *type;
 } ShardNodeEvent;
 
+/* Makes a node; the configuration is copied. The caller ends the node with shard_node_destroy(). */
 extern ShardNode *shard_node_create(const ShardNodeConfig *config);
+
+/* Frees the node; durable records stay with the host. */
 extern void shard_node_destroy(ShardNode *node);
 
 /*
@@ -129,6 +132,7 @@ extern void shard_node_tick(ShardNode *node, int64 now, ShardActions *out);
 /* The transaction of that ticket, and all before, is durable and past the gate. */
 extern void shard_node_persisted(ShardNode *node, int64 now, int64 ticket, ShardActions *out);
 
+/* An event of the host, a region worker or an importer, as ShardNodeEventKind lists them. */
 extern void
 shard_node_event(ShardNode *node, int64 now, const ShardNodeEvent *event, ShardActions *out);
 

@@ -135,7 +135,8 @@ shard_node_answer_again(ShardNode *node, const ShardControl *message)
 void
 shard_node_answer_not_me(ShardNode *node, const ShardControl *message, bool may_be_done)
 {
-	const char *why = "the coordinator has lost its office: perhaps it is carried out all the same";
+	const char *why = "the coordinator has lost its office: perhaps the command is carried out "
+					  "all the same";
 	NodeAnswered given = {.token = message->token, .status = NODE_ANSWER_NOT_ME};
 
 	if (may_be_done)
@@ -202,10 +203,10 @@ look_at_admission(ShardNode *node, int64 now, const NodeEnd *end)
 	else if (!shard_roster_admitting(node->roster, end->admitted, &uuid) ||
 			 !shard_record_uuid_equal(uuid, end->uuid))
 		shard_node_answer(node, end->asker, false, NODE_ANSWER_KNOWN, 0,
-						  "the incarnation asks to be admitted no more");
+						  "the incarnation no longer asks to be admitted");
 	else if (now >= end->deadline)
 		shard_node_answer(node, end->asker, false, NODE_ANSWER_UNKNOWN, 0,
-						  "it is not admitted yet: perhaps it will be");
+						  "the incarnation is not admitted yet: perhaps it will be");
 	else
 		return false;
 	return true;
@@ -256,7 +257,7 @@ shard_node_answer_lose_office(ShardNode *node)
 	for (int i = 0; i < node->n_ends; i++)
 		shard_node_answer(
 			node, node->ends[i].asker, false, NODE_ANSWER_UNKNOWN, 0,
-			"the coordinator has changed meanwhile: perhaps it is carried out all the same");
+			"the coordinator has changed meanwhile: perhaps the command is carried out all the same");
 	node->n_ends = 0;
 }
 

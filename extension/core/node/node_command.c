@@ -277,7 +277,6 @@ commanded(ShardNode *node, int64 now, const ShardControl *message)
 
 /* ---- the side of the operator ----------------------------------------------------------------- */
 
-/* Is it a command that any node takes, for the coordinator? The number of one may come from another node. */
 bool
 shard_node_command_forwards(ShardCommandKind kind)
 {
@@ -326,7 +325,6 @@ patience(const ShardNode *node, const ShardCommand *command)
 	return SHARD_COMMAND_PATIENCE + SHARD_PREPARE_TIMEOUT + 2 * handoff;
 }
 
-/* Is there a coordinator, this node or one that it hears? */
 bool
 shard_node_command_heard(const ShardNode *node, int64 now)
 {
@@ -429,7 +427,6 @@ keep_command(ShardNode *node, int64 now, const ShardCommand *command)
 #endif
 }
 
-/* This node is to leave after all: what was said before, and waits for a coordinator, counts no more (N6). */
 void
 shard_node_command_end_stays(ShardNode *node)
 {
@@ -504,7 +501,6 @@ for_coordinator(ShardNode *node, int64 now, const ShardCommand *command)
 		keep_command(node, now, command);
 }
 
-/* A command of this node's operator. */
 void
 shard_node_command_give(ShardNode *node, int64 now, const ShardCommand *command)
 {
@@ -644,7 +640,7 @@ tick(ShardNode *node, int64 now, int at)
 	else if (sent && command->ballot != node->coordinator_ballot)
 		end_command(
 			node, at, false, NODE_ANSWER_UNKNOWN, 0,
-			"the coordinator has changed meanwhile: perhaps it is carried out all the same");
+			"the coordinator has changed meanwhile: perhaps the command is carried out all the same");
 	else if (!sent && node->in_office && !waits_for_change(node, &command->command) &&
 			 !is_too_early(node, now, &command->command))
 	{
@@ -654,13 +650,14 @@ tick(ShardNode *node, int64 now, int at)
 		drop_command(node, at);
 	}
 	else if (now >= command->deadline && plan && (sent || node->in_office))
-		end_command(node, at, false, NODE_ANSWER_KNOWN, 0,
-					"the coordinator has not answered, or makes plans for others; try again");
+		end_command(
+			node, at, false, NODE_ANSWER_KNOWN, 0,
+			"the coordinator has not answered, or makes plans for other callers; try again");
 	else if (now >= command->deadline)
 		end_command(node, at, false, sent ? NODE_ANSWER_UNKNOWN : NODE_ANSWER_KNOWN, 0,
-					sent
-						? "the coordinator has not answered: perhaps it is carried out all the same"
-						: "the cluster has no coordinator that could carry it out");
+					sent ? "the coordinator has not answered: perhaps the command is carried out "
+						   "all the same"
+						 : "the cluster has no coordinator that could carry it out");
 	else
 		return false;
 	return true;

@@ -12,7 +12,6 @@
 
 #include "core/node/node_private.h"
 
-/* Gather the durable identity into the step's transaction. */
 void
 shard_node_write_identity(ShardNode *node)
 {
@@ -42,7 +41,6 @@ shard_node_write_identity(ShardNode *node)
 	shard_action_write(node->out, SHARD_STORE_NODE, &entry);
 }
 
-/* Take the durable identity. False: the bytes are damaged. */
 bool
 shard_node_load_identity(ShardNode *node, const ShardMapEntry *entry)
 {

@@ -49,7 +49,6 @@ may_join(const ShardNode *node, const char **why)
 	return *why == NULL;
 }
 
-/* Begin to join: from now on the node is no seed for others, whatever happens (R16). */
 void
 shard_node_join_begin(ShardNode *node, const ShardCommand *command)
 {
@@ -72,7 +71,6 @@ shard_node_join_begin(ShardNode *node, const ShardCommand *command)
 	shard_node_member_workers(node, "joining another cluster");
 }
 
-/* What the settings say of this node now, not what they said when it was founded. */
 void
 shard_node_join_describe(const ShardNode *node, ShardMemberRecord *member)
 {
@@ -89,10 +87,6 @@ shard_node_join_describe(const ShardNode *node, ShardMemberRecord *member)
 		member->roles[i] = node->config.roles[i];
 }
 
-/*
- * Ask the seed, or the node that the seed named, again; not before it is durable that this node
- * joins (R16).
- */
 void
 shard_node_join_tick(ShardNode *node, int64 now)
 {
@@ -184,7 +178,6 @@ shard_node_join_why(const ShardNode *node)
 	return node->join.address ? node->join.why : "";
 }
 
-/* What the other cluster says. */
 void
 shard_node_join_receive(ShardNode *node, int64 now, const ShardControl *message)
 {

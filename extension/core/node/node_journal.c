@@ -111,7 +111,6 @@ is_for_journal(const ShardNode *node, const ShardMap *map)
 	return needs_journal(node, map) || is_handing_over(node, map);
 }
 
-/* Is the journal the voter, as learned, so that every member that is up may campaign? */
 bool
 shard_node_journal_votes(const ShardNode *node)
 {
@@ -224,7 +223,7 @@ note_answer(NodeJournal *journal, int32 id, bool given_up)
  * before it, and their authors may know more by now. The operator's word still holds.
  */
 static void
-ask_anew(ShardNode *node, int64 now, ShardUuid start, int32 era)
+ask_again(ShardNode *node, int64 now, ShardUuid start, int32 era)
 {
 	NodeJournal *journal = &node->journal;
 	int kept = 0;
@@ -293,9 +292,9 @@ journal_answered(ShardNode *node, int64 now, const ShardControl *message)
 	if (journal->map)
 	{
 		if (!shard_record_uuid_equal(journal->start, message->uuid))
-			ask_anew(node, now, message->uuid, Max(next_era(journal->era), journal->least));
+			ask_again(node, now, message->uuid, Max(next_era(journal->era), journal->least));
 		else if (journal->least > journal->era)
-			ask_anew(node, now, journal->start, journal->least);
+			ask_again(node, now, journal->start, journal->least);
 		return;
 	}
 	shard_action_log(node->out, 19 /* WARNING */,
@@ -305,7 +304,7 @@ journal_answered(ShardNode *node, int64 now, const ShardControl *message)
 	journal->map = shard_map_create();
 	entries = shard_map_since(map, -1, node->out->arena, &count);
 	take_answer(node, entries, count, point);
-	ask_anew(node, now, message->uuid, next_era(node->era));
+	ask_again(node, now, message->uuid, next_era(node->era));
 }
 
 /*
@@ -325,7 +324,7 @@ member_answered(ShardNode *node, int64 now, const ShardControl *message)
 	{
 		journal->least = Max(journal->least, message->new_era);
 #ifdef SHARD_MUTANT_JOURNAL_OUTBID_UNASKED
-		ask_anew(node, now, journal->start, message->new_era);
+		ask_again(node, now, journal->start, message->new_era);
 #endif
 		return;
 	}
@@ -389,7 +388,6 @@ asks_journal(const ShardNode *node, int64 now)
 		   now - node->coordinator_heard >= SHARD_ELECTION_TIMEOUT;
 }
 
-/* Go on collecting; with all answers, give the journal its map. */
 void
 shard_node_journal_tick(ShardNode *node, int64 now)
 {
@@ -433,7 +431,6 @@ shard_node_journal_tick(ShardNode *node, int64 now)
 	put_map(node, message, journal->map, shard_map_point(journal->map));
 }
 
-/* An operator lets a member off that is lost for good. False: nothing is collected here. */
 bool
 shard_node_journal_give_up(ShardNode *node, int32 id)
 {
@@ -443,7 +440,6 @@ shard_node_journal_give_up(ShardNode *node, int32 id)
 	return true;
 }
 
-/* Another era: the seal was for the old one. The caller writes the identity. */
 void
 shard_node_journal_new_era(ShardNode *node)
 {
@@ -456,7 +452,6 @@ shard_node_journal_new_era(ShardNode *node)
 
 /* ---- the journal ------------------------------------------------------------------------------ */
 
-/* A journal that belongs to no cluster yet belongs to the one that speaks to it first. */
 void
 shard_node_journal_claimed(ShardNode *node, const ShardControl *message)
 {
@@ -498,7 +493,6 @@ answer_member(ShardNode *node, int32 to)
 	answer->voter_state = shard_voter_state(node->voter);
 }
 
-/* A member still asks in an era that is over: the answer's header brings the new one. */
 void
 shard_node_journal_late(ShardNode *node, const ShardControl *message)
 {
@@ -541,7 +535,6 @@ restore_journal(ShardNode *node, const ShardControl *message)
 	teach(node);
 }
 
-/* COLLECT, COLLECTED, RESTORE_JOURNAL, GET_DELTA, and PRE_VOTE_REPLY of the journal. */
 void
 shard_node_journal_receive(ShardNode *node, int64 now, const ShardControl *message)
 {

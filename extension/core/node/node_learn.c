@@ -25,10 +25,6 @@ write_point(ShardNode *node)
 	shard_action_write(node->out, SHARD_STORE_LEARNED, &entry);
 }
 
-/*
- * Tell the workers one home; they ignore what they know. Homes of a type that is being dropped are
- * not told.
- */
 void
 shard_node_learn_tell_home(ShardNode *node, const ShardMapEntry *entry)
 {
@@ -43,7 +39,6 @@ shard_node_learn_tell_home(ShardNode *node, const ShardMapEntry *entry)
 	action->entry = copy;
 }
 
-/* Tell the workers all homes: at their start. */
 void
 shard_node_learn_tell(ShardNode *node)
 {
@@ -54,7 +49,6 @@ shard_node_learn_tell(ShardNode *node)
 		shard_node_learn_tell_home(node, &homes[i]);
 }
 
-/* Keep the map of a cluster that was founded here. */
 void
 shard_node_learn_founded(ShardNode *node)
 {
@@ -67,7 +61,6 @@ shard_node_learn_founded(ShardNode *node)
 	write_point(node);
 }
 
-/* The new voters' state is the beginning of a new era, here as everywhere (R13). */
 void
 shard_node_learn_forced(ShardNode *node)
 {
@@ -208,10 +201,6 @@ readmit_voter(ShardNode *node)
 		shard_voter_readmit(node->voter, node->out);
 }
 
-/*
- * Learn decided entries: all that are newer than from_n (0: the whole map), up to upto_n. Anything
- * that does not continue what is known is ignored; the caller asks for what is missing.
- */
 void
 shard_node_learn(ShardNode *node, const ShardMapEntry *entries, int n_entries, int64 from_n,
 				 int64 upto_n)
@@ -249,10 +238,6 @@ shard_node_learn(ShardNode *node, const ShardMapEntry *entries, int n_entries, i
 	readmit_voter(node);
 }
 
-/*
- * Forget the map but for the members' addresses, by which the rest can be learned. They are older
- * than anything that will be.
- */
 void
 shard_node_learn_addresses(ShardNode *node, const ShardMapEntry *members, int count)
 {
@@ -297,7 +282,6 @@ keep_past(ShardNode *node)
 	shard_action_write(node->out, SHARD_STORE_PAST, &point);
 }
 
-/* Forget what was kept of an earlier era: this one's map is known, or the cluster is another. */
 void
 shard_node_learn_drop_past(ShardNode *node)
 {
@@ -308,7 +292,6 @@ shard_node_learn_drop_past(ShardNode *node)
 	shard_action_clear(node->out, SHARD_STORE_PAST);
 }
 
-/* The newest map that this node has learned, of this era or an earlier one; point: era and n. */
 const ShardMap *
 shard_node_learn_known(const ShardNode *node, ShardMapPoint *point)
 {
@@ -322,11 +305,6 @@ shard_node_learn_known(const ShardNode *node, ShardMapPoint *point)
 	return map;
 }
 
-/*
- * The operator gave the cluster new voters (R13): what was promised, accepted and learned under the
- * old ones counts no more. Each node enters an era once, by this transaction; a voter of the old era
- * that returns has nothing to say in the new one until it is made a voter there.
- */
 void
 shard_node_learn_era(ShardNode *node, int32 era, int32 from)
 {
@@ -354,7 +332,6 @@ shard_node_learn_era(ShardNode *node, int32 era, int32 from)
 	shard_node_learn_addresses(node, members, count);
 }
 
-/* Something is missing here: the node that told of it is asked for it, now and then. */
 void
 shard_node_learn_ask(ShardNode *node, int64 now, int32 from)
 {
@@ -365,7 +342,6 @@ shard_node_learn_ask(ShardNode *node, int64 now, int32 from)
 	node->next_delta = now + SHARD_RESEND_INTERVAL;
 }
 
-/* Decided, but ahead of the delta that will bring the same: the point stays. */
 void
 shard_node_learn_end(ShardNode *node, const ShardMapEntry *entry)
 {
@@ -373,7 +349,6 @@ shard_node_learn_end(ShardNode *node, const ShardMapEntry *entry)
 		shard_node_member_self(node);
 }
 
-/* LEARN, SHARD_HOMES. */
 void
 shard_node_learn_receive(ShardNode *node, int64 now, const ShardControl *message)
 {

@@ -54,7 +54,6 @@ may_handle_early(const ShardNode *node)
 		   !has_leases(node);
 }
 
-/* Tell the workers what they may do, if that changed. */
 void
 shard_node_member_workers(ShardNode *node, const char *why)
 {
@@ -304,7 +303,6 @@ claim(ShardNode *node, int64 now)
 
 /* ---- heartbeats ------------------------------------------------------------------------------- */
 
-/* Anything that comes from a member shows that it lives. Others are not watched. */
 void
 shard_node_member_heard(ShardNode *node, int64 now, int32 from)
 {
@@ -315,10 +313,6 @@ shard_node_member_heard(ShardNode *node, int64 now, int32 from)
 	shard_detector_heartbeat(&peer_of(node, now, from)->detector, now);
 }
 
-/*
- * A caller that was written off, or has left, hears so in the answer: its registered address may lead elsewhere by now, where
- * the word would not reach it.
- */
 void
 shard_node_member_called(ShardNode *node, const ShardControl *message)
 {
@@ -589,7 +583,6 @@ renew(ShardNode *node, int64 now)
 
 /* ---- events ----------------------------------------------------------------------------------- */
 
-/* The node comes up with what it knew. */
 void
 shard_node_member_start(ShardNode *node, int64 now)
 {
@@ -655,7 +648,6 @@ shard_node_member_receive(ShardNode *node, int64 now, const ShardControl *messag
 		tell_lease(node);
 }
 
-/* Nothing is left here of a node that leaves (M20). */
 void
 shard_node_member_event(ShardNode *node, const ShardNodeEvent *event)
 {

@@ -161,7 +161,6 @@ learn_decided(ShardNode *node)
 	shard_node_learn(node, entries, count, known, shard_map_point(decided).n);
 }
 
-/* The end of each step: batches go out, decisions come in. */
 void
 shard_node_office_after(ShardNode *node, int64 now)
 {
@@ -430,10 +429,6 @@ may_be_forced(const ShardNode *node, const int32 *nodes, int n_nodes)
 	return listed && n_nodes <= SHARD_MAX_VOTERS && n_nodes % 2 == 1;
 }
 
-/*
- * All voters are lost: this node, which knows what was decided, becomes the first of the new ones
- * (R13). The state that it found is the new beginning, under an era that refuses the old voters.
- */
 void
 shard_node_office_force(ShardNode *node, int64 now, const ShardCommand *command)
 {

@@ -72,7 +72,6 @@ is_alone(const ShardNode *node)
 	return true;
 }
 
-/* Look for itself at the registered address (I11). */
 void
 shard_node_place_tick(ShardNode *node, int64 now)
 {
@@ -145,7 +144,6 @@ shard_node_place_who(ShardNode *node, int64 now, ShardUuid uuid, ShardAddressGro
 	}
 }
 
-/* Its host has looked there. */
 void
 shard_node_place_said(ShardNode *node)
 {

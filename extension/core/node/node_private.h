@@ -1,6 +1,9 @@
 /*
  * core/node/node_private.h
  *		What the files of core/node share: the node itself, and the parts of a step.
+ *
+ * now: microseconds of the clock that the host passes, as in all of core. Functions without another word append their actions
+ * to node->out. Messages and what they point at live as long as the step.
  */
 #pragma once
 
@@ -283,168 +286,365 @@ struct ShardNode
 	ShardArena *arena; /* of received messages */
 };
 
-/* node_identity.c */
+/* ---- node_identity.c -------------------------------------------------------------------------- */
+
+/* Writes the durable identity in the transaction of this step. */
 extern void shard_node_write_identity(ShardNode *node);
+
+/* Takes the durable identity from its record. False: the bytes are damaged. */
 extern bool shard_node_load_identity(ShardNode *node, const ShardMapEntry *entry);
 
-/*
- * Make a voter that seals by this identity; the caller owns it. new: make one in the place of node->voter, in another
- * cluster or era.
- */
+/* Makes a voter that seals by this identity; the caller owns it. */
 extern ShardVoter *shard_node_create_voter(const ShardNode *node);
+
+/* Replaces node->voter by a new one, and clears its stores: this node is in another cluster or era. */
 extern void shard_node_new_voter(ShardNode *node);
 
-/* node.c */
+/* ---- node.c ----------------------------------------------------------------------------------- */
+
+/* Is this node its whole cluster, so that there is no other node to which it could have promised anything? */
 extern bool shard_node_is_alone(const ShardNode *node);
+
+/* A member's record as learned, with texts in the arena of received messages. False: there is no such member. */
 extern bool shard_node_get_member(const ShardNode *node, int32 id, ShardMemberRecord *record);
+
+/* A new message to the coordinator that is heard, for the caller to fill in; NULL: no coordinator is heard. */
 extern ShardControl *shard_node_to_coordinator(ShardNode *node, ShardControlKind kind);
 
-/* node_step.c. queue: append a copy of a message that waits for the transaction with that ticket; to: its node. */
+/* ---- node_step.c: the parts of a step --------------------------------------------------------- */
+
+/* Appends a copy of a message that waits for the transaction with that ticket. to: the node that it is for. */
 extern void
 shard_node_step_queue(NodeQueue *queue, int64 ticket, int32 to, const char *bytes, size_t length);
 
-/* Take out the first message, which is the caller's to free; NULL: there is none. */
+/* Takes out the first message, which the caller frees; NULL: there is none. */
 extern NodeHeld *shard_node_step_take(NodeQueue *queue);
+
+/* Answers a command of this node's operator once this step is durable. why: valid until the step has ended; NULL: none. */
 extern void shard_node_step_done(ShardNode *node, int64 token, bool good, const char *why);
+
+/* Answers a command likewise, with a number as its result. unknown: it is not known whether the command was carried out. */
 extern void shard_node_step_answer(ShardNode *node, int64 token, bool good, int64 number,
 								   bool unknown, const char *why);
+
+/*
+ * Ends a step: its writes become one transaction, its messages get their headers and wait for what they presuppose. An answer
+ * over the link by which a message came (node 0) does not wait, since no such answer says more than what is durable already.
+ */
 extern void shard_node_step_finish(ShardNode *node);
+
+/* Sends the messages, and answers the commands, that waited for transactions which are durable now. */
 extern void shard_node_step_release(ShardNode *node);
+
+/*
+ * Has the disk made no progress for a while, with something to be done? Then this node can decide nothing, and as coordinator
+ * would only keep others from deciding, since its heartbeats presuppose nothing durable.
+ */
 extern bool shard_node_step_is_stuck(const ShardNode *node, int64 now);
 
-/* node_join.c */
+/* ---- node_join.c: joining another cluster ----------------------------------------------------- */
+
+/* Puts into a member's record what the settings say of this node now. Texts are those of the configuration. */
 extern void shard_node_join_describe(const ShardNode *node, ShardMemberRecord *member);
+
+/* Asks the seed, or the node that the seed named, again; not before it is durable that this node joins (R16). */
 extern void shard_node_join_tick(ShardNode *node, int64 now);
+
+/* JOIN_REPLY, COORDINATOR_HINT: what the other cluster answers. */
 extern void shard_node_join_receive(ShardNode *node, int64 now, const ShardControl *message);
+
+/* The command JOIN: begins to join, or refuses. From then on this node is no seed for others (R16). */
 extern void shard_node_join_begin(ShardNode *node, const ShardCommand *command);
 
-/* node_member.c: admission, heartbeats, leases */
+/* ---- node_member.c, node_place.c: admission, heartbeats, leases ------------------------------- */
+
+/* The node starts with the records that it has loaded. */
 extern void shard_node_member_start(ShardNode *node, int64 now);
+
+/* Due work of a member: claims its place, sends heartbeats, renews its lease; while it joins, the join alone. */
 extern void shard_node_member_tick(ShardNode *node, int64 now);
+
+/* JOIN_REPLY, COORDINATOR_HINT, HEARTBEAT, GRANT, ADMIT_REPLY, GOODBYE, FENCED: what concerns this node as a member. */
 extern void shard_node_member_receive(ShardNode *node, int64 now, const ShardControl *message);
+
+/* EMPTIED: nothing is left here of a node that leaves (M20). GOODBYE: the process ends. */
 extern void shard_node_member_event(ShardNode *node, const ShardNodeEvent *event);
+
+/* Tells the region workers what they may do, if that has changed. why: the reason for people if they may do nothing. */
 extern void shard_node_member_workers(ShardNode *node, const char *why);
+
+/* A message came from that node: if it is a member, it lives. Other nodes are not watched. */
 extern void shard_node_member_heard(ShardNode *node, int64 now, int32 from);
+
+/*
+ * A caller that was written off, or has left, is told so in the answer: its registered address may lead elsewhere by now, and
+ * a message would not reach it.
+ */
 extern void shard_node_member_called(ShardNode *node, const ShardControl *message);
 
 /* Is the incarnation one that this database has claimed since it was admitted last (I7)? */
 extern bool shard_node_member_claimed(const ShardNode *node, ShardUuid uuid);
 
-/* Tell which incarnation was found at this node's registered address. */
+/* Takes in which incarnation was found at this node's registered address, and how it was reached. */
 extern void
 shard_node_place_who(ShardNode *node, int64 now, ShardUuid uuid, ShardAddressGround ground);
 
-/* Have the host look at this node's registered address, when it is time. */
+/* Has the host look at this node's registered address when it is time (I11). */
 extern void shard_node_place_tick(ShardNode *node, int64 now);
 
 /* This node's operator says where it is: the node counts as found there. */
 extern void shard_node_place_said(ShardNode *node);
 
-/* The record of this node itself was learned, or its absence. */
+/*
+ * The record of this node itself was learned, or that there is none: follows its status, or ends as a node that has left or
+ * was removed.
+ */
 extern void shard_node_member_self(ShardNode *node);
 
-/* node_learn.c: decided facts and what follows from them */
+/* ---- node_learn.c: decided facts and what follows from them ----------------------------------- */
+
+/*
+ * Learns decided entries: all that are newer than from_n (0: the whole map), up to upto_n. Entries that do not continue what
+ * is known are ignored; the caller asks for what is missing.
+ */
 extern void shard_node_learn(ShardNode *node, const ShardMapEntry *entries, int n_entries,
 							 int64 from_n, int64 upto_n);
+
+/* Makes the map of a cluster that was founded here durable. */
 extern void shard_node_learn_founded(ShardNode *node);
+
+/* Takes the own voter's map, with which the new voters begin an era, as the learned one, durably (R13). */
 extern void shard_node_learn_forced(ShardNode *node);
+
+/* The newest map that this node has learned, of this era or an earlier one, owned by the node; *point: its era and n. */
 extern const ShardMap *shard_node_learn_known(const ShardNode *node, ShardMapPoint *point);
+
+/* Forgets the map of an earlier era: the map of this era is known, or the cluster is another one. */
 extern void shard_node_learn_drop_past(ShardNode *node);
+
+/*
+ * Forgets the map but for these members, through whose addresses the rest can be learned; they are older than anything that
+ * will be learned. members: their values are not those of the map, which is emptied first.
+ */
 extern void shard_node_learn_addresses(ShardNode *node, const ShardMapEntry *members, int count);
+
+/*
+ * Enters an era in which an operator gave the cluster new voters (R13), as node from says: what was promised, accepted and
+ * learned under the old voters counts no more. Each node enters an era once, by this transaction; a voter of the old era that
+ * returns has no vote in the new one until it is made a voter there.
+ */
 extern void shard_node_learn_era(ShardNode *node, int32 era, int32 from);
+
+/* Tells the region workers all homes: at their start. */
 extern void shard_node_learn_tell(ShardNode *node);
+
+/* Tells the region workers one home; they ignore what they know. Homes of a type that is being dropped are not told. */
 extern void shard_node_learn_tell_home(ShardNode *node, const ShardMapEntry *home);
+
+/* Asks the node that told of decided facts which are missing here for them, at most once in SHARD_RESEND_INTERVAL. */
 extern void shard_node_learn_ask(ShardNode *node, int64 now, int32 from);
+
+/* Takes in a decided entry ahead of the delta that will bring it again: the point of the learned map stays. */
 extern void shard_node_learn_end(ShardNode *node, const ShardMapEntry *entry);
+
+/* LEARN, SHARD_HOMES: decided facts. */
 extern void shard_node_learn_receive(ShardNode *node, int64 now, const ShardControl *message);
 
-/* node_journal.c: the journal forgot what it had accepted */
+/* ---- node_journal.c: the journal forgot what it had accepted ---------------------------------- */
+
+/* Is the journal the voter, as far as learned, so that every member that is up may campaign? */
 extern bool shard_node_journal_votes(const ShardNode *node);
+
+/* COLLECT, COLLECTED, RESTORE_JOURNAL, GET_DELTA, and PRE_VOTE_REPLY of the journal. */
 extern void shard_node_journal_receive(ShardNode *node, int64 now, const ShardControl *message);
+
+/* Goes on collecting what members know; with all answers, gives the journal its map. */
 extern void shard_node_journal_tick(ShardNode *node, int64 now);
+
+/* An operator gives up a member that has not told what it knows: it is not waited for. False: this node collects nothing. */
 extern bool shard_node_journal_give_up(ShardNode *node, int32 id);
+
+/* Another era begins: drops the seal for the old one. The caller writes the identity. */
 extern void shard_node_journal_new_era(ShardNode *node);
+
+/* A member still asks in an era that is over: the header of the answer tells it the new one. */
 extern void shard_node_journal_late(ShardNode *node, const ShardControl *message);
+
+/* A journal without cluster belongs to that of the first HEARTBEAT, PRE_VOTE or GET_DELTA that comes. */
 extern void shard_node_journal_claimed(ShardNode *node, const ShardControl *message);
 
-/* node_type.c: types that run here, registration */
+/* ---- node_type.c: types that run here, registration ------------------------------------------- */
+
+/* TYPE, DROP_TYPE, TYPES_TOLD: what the host says of its types. */
 extern void shard_node_type_event(ShardNode *node, const ShardNodeEvent *event);
+
+/* TYPE_STARTED, REGISTER_ACK of the coordinator. */
 extern void shard_node_type_receive(ShardNode *node, int64 now, const ShardControl *message);
 
 /* The type of that name that runs here; NULL: there is none. Valid until the types change. */
 extern NodeType *shard_node_find_type(const ShardNode *node, const char *name);
+
+/*
+ * Registers what runs here, until the present coordinator has acknowledged it (C3). Wishes for types are sent after that: a
+ * type that was just dropped may be wished for again.
+ */
 extern void shard_node_type_announce(ShardNode *node, int64 now);
+
+/*
+ * Takes types that were dropped here out of the map, if this node is its whole cluster. A type whose number is just being
+ * decided is taken out when that is decided.
+ */
 extern void shard_node_type_finish_drops(ShardNode *node, int64 now);
+
+/* A type was learned, or that it is gone: what waited for that goes on. */
 extern void shard_node_type_learned(ShardNode *node, const ShardMapEntry *entry);
+
+/* START_TYPE of this node itself: does it still wish for the type, with what the message says? */
 extern bool shard_node_type_is_wished(const ShardNode *node, const ShardControl *message);
+
+/* Another coordinator is heard: it knows nothing of what runs here, and may take a type that the former one refused. */
 extern void shard_node_type_new_coordinator(ShardNode *node);
+
+/* Forgets the numbers of types: they belong to a former cluster or era. */
 extern void shard_node_type_forget(ShardNode *node);
+
+/* The learned map was replaced by another one: finds the newest record of a type in it. */
 extern void shard_node_type_recount(ShardNode *node);
+
+/* Frees the types of a node that is being destroyed. */
 extern void shard_node_type_destroy(ShardNode *node);
 
-/* node_region.c: wanted homes, starts and stops of shards */
+/* ---- node_region.c: wanted homes, starts and stops of shards ---------------------------------- */
+
+/*
+ * The type with that number was dropped: no request waits for its homes any more, and none of its shards counts as running
+ * here.
+ */
 extern void shard_node_region_drop(ShardNode *node, int32 type_id);
+
+/* Due work for the region workers: types, registration, homes that they want, the wish to leave. */
 extern void shard_node_region_tick(ShardNode *node, int64 now);
+
+/* HOST_SHARDS, CANNOT_LEAVE, HAND_OFF, PREPARE_IMPORT, IMPORT of the coordinator. */
 extern void shard_node_region_receive(ShardNode *node, int64 now, const ShardControl *message);
+
+/* HOMES_WANTED, SHARDS_STARTED, and what region workers and importers report of moves. */
 extern void shard_node_region_event(ShardNode *node, const ShardNodeEvent *event);
+
+/* Another coordinator is heard: requests and reports are sent to it again. */
 extern void shard_node_region_new_coordinator(ShardNode *node);
+
+/* The region workers were stopped: no shard counts as running here. */
 extern void shard_node_region_stopped(ShardNode *node);
+
+/* Forgets the numbers of types, and what is kept under them: they belong to a former cluster or era. */
 extern void shard_node_region_forget(ShardNode *node);
 
 #define SHARD_NODE_LEAVE_CANCELLED "the leave was cancelled by shard_leave(cancel => true)"
-extern void shard_node_region_leave(ShardNode *node, int64 now, int64 token);
-extern void shard_node_region_end_leave(ShardNode *node, bool good, const char *why);
-extern void shard_node_region_destroy(ShardNode *node);
 
-/* node_command.c: operators' commands, from this node or another one */
-extern bool shard_node_command_forwards(ShardCommandKind kind);
-extern void shard_node_command_give(ShardNode *node, int64 now, const ShardCommand *command);
-extern void shard_node_command_end_stays(ShardNode *node);
-extern bool shard_node_command_heard(const ShardNode *node, int64 now);
-extern void shard_node_command_receive(ShardNode *node, int64 now, const ShardControl *message);
-extern void shard_node_command_tick(ShardNode *node, int64 now);
-extern void shard_node_command_destroy(ShardNode *node);
+/* The command LEAVE: this node wishes to leave, and the command with that token waits for the end. */
+extern void shard_node_region_leave(ShardNode *node, int64 now, int64 token);
 
 /*
- * node_answer.c: what commands are answered. asker: the node that wants to know the end, this node (0) or another one;
- * asked: what is known of a node that has sent commands, or NULL; again: if the command has come before and was answered,
- * that was lost (false: its end is to come); not_me: the office that was asked is not held.
+ * This node no longer wishes to leave, or has left: answers the commands that wait for it. why: as for
+ * shard_node_step_done().
+ */
+extern void shard_node_region_end_leave(ShardNode *node, bool good, const char *why);
+
+/* Frees what this file keeps of a node that is being destroyed. */
+extern void shard_node_region_destroy(ShardNode *node);
+
+/* ---- node_command.c: operators' commands, from this node or another one ----------------------- */
+
+/* Does any node take a command of that kind, for the coordinator? kind: also a number that came from another node. */
+extern bool shard_node_command_forwards(ShardCommandKind kind);
+
+/*
+ * Takes a command of this node's operator: carries it out, forwards it to the coordinator, or answers it. Its text is copied.
+ */
+extern void shard_node_command_give(ShardNode *node, int64 now, const ShardCommand *command);
+
+/* This node is to leave after all: a command to stay that waits for a coordinator counts no more (N6). */
+extern void shard_node_command_end_stays(ShardNode *node);
+
+/* Is there a coordinator: this node, or one that it hears? */
+extern bool shard_node_command_heard(const ShardNode *node, int64 now);
+
+/* COMMAND of another node, COMMAND_ANSWER and COMMAND_CODE of the coordinator. */
+extern void shard_node_command_receive(ShardNode *node, int64 now, const ShardControl *message);
+
+/* Due work of commands: sends those that wait for the coordinator again, and answers those whose time is over. */
+extern void shard_node_command_tick(ShardNode *node, int64 now);
+
+/* Frees the commands, and their answers, of a node that is being destroyed. */
+extern void shard_node_command_destroy(ShardNode *node);
+
+/* ---- node_answer.c: what commands are answered ------------------------------------------------ */
+
+/*
+ * Tells the end of a command to the node that asked for it, this node (0) or another one. status: a NODE_ANSWER; why: as for
+ * shard_node_step_done().
  */
 extern void shard_node_answer(ShardNode *node, ShardAsker asker, bool good, int status,
 							  int64 number, const char *why);
 
-/* A plan, for this node's operator or another one's. */
+/* Answers PLAN, likewise, with the homes as they would be. more: more moves would begin than those. */
 extern void shard_node_answer_plan(ShardNode *node, ShardAsker asker, bool more,
 								   const ShardMapEntry *homes, int n_homes);
+
+/* What is known of a node that has sent commands; NULL: nothing. Valid until another node sends its first one. */
 extern NodeAsked *shard_node_answer_asked(const ShardNode *node, int32 id);
+
+/* A command has come again: if it was answered, the answer was lost and is sent again. False: it was not answered yet. */
 extern bool shard_node_answer_again(ShardNode *node, const ShardControl *message);
+
+/*
+ * Answers a command that was meant for an office which this node does not hold. may_be_done: this node has held it, and may
+ * have carried out the command.
+ */
 extern void
 shard_node_answer_not_me(ShardNode *node, const ShardControl *message, bool may_be_done);
 
 /* Is there room for one more command whose end has to wait? */
 extern bool shard_node_answer_has_room(const ShardNode *node);
 
-/* Answer done when all that was proposed up to now is decided; admitted: or, if not 0, when the admission of that node is. */
+/*
+ * Answers a command as done, with that number, when all that was proposed up to now is decided; admitted: or, if not 0, when
+ * the admission of that node is.
+ */
 extern void shard_node_answer_when_decided(ShardNode *node, int64 now, ShardAsker asker,
 										   int64 number, int32 admitted);
 
-/*
- * Tell the ends that have come meanwhile; or that they cannot be known, since the office is lost.
- */
+/* Tells the ends that have come meanwhile. */
 extern void shard_node_answer_tick(ShardNode *node, int64 now);
+
+/* The office is lost: it cannot be known how the commands end that wait here, and their askers are told so. */
 extern void shard_node_answer_lose_office(ShardNode *node);
+
+/* Frees what is kept of commands and answers. */
 extern void shard_node_answer_destroy(ShardNode *node);
 
-/* node_office.c: campaigns, and the coordinator's duties */
+/* ---- node_office.c: campaigns, and the coordinator's duties ----------------------------------- */
+
+/* Campaigns if it is time, and does the due work of a coordinator; a node whose disk is stuck steps down. */
 extern void shard_node_office_tick(ShardNode *node, int64 now);
+
+/* Answers of voters, and what members send to the coordinator. */
 extern void shard_node_office_receive(ShardNode *node, int64 now, const ShardControl *message);
+
+/* WHO_ANSWERED, STRATEGY, STATES: answers of the host to what the coordinator asked. */
 extern void shard_node_office_event(ShardNode *node, int64 now, const ShardNodeEvent *event);
 
-/* Carry out FORCE_VOTERS: this node is one of the new voters. */
+/*
+ * The command FORCE_VOTERS, where all voters are lost: this node, which knows what was decided, becomes the first of the new
+ * ones (R13). The state that it has is the beginning of an era that refuses the old voters.
+ */
 extern void shard_node_office_force(ShardNode *node, int64 now, const ShardCommand *command);
+
+/* The end of each step: batches go out, decisions are taken in. */
 extern void shard_node_office_after(ShardNode *node, int64 now);
 
-/* node_trust.c */
+/* ---- node_trust.c: what a message may say ----------------------------------------------------- */
 
 /* Does a message come from the node that was called, if one was, and in this node's name only by its own loop? */
 extern bool shard_node_trust_sender(ShardNode *node, const ShardControl *message);
@@ -487,6 +687,11 @@ extern bool shard_node_trust_facts(ShardNode *node, int64 now, const ShardContro
  * heard?
  */
 extern bool shard_node_trust_fenced(ShardNode *node, int64 now, const ShardControl *message);
+
+/*
+ * An era begins: forgets which nodes said that this incarnation is over, since they may have learned it from voters that were
+ * given up.
+ */
 extern void shard_node_trust_era_begins(ShardNode *node);
 
 /* A step begins: was there a pause before it? */

@@ -32,7 +32,6 @@ typedef struct NodeShardEntry
 
 /* ---- coordinators and eras -------------------------------------------------------------------- */
 
-/* Another coordinator knows nothing of this node yet. */
 void
 shard_node_region_new_coordinator(ShardNode *node)
 {
@@ -43,7 +42,6 @@ shard_node_region_new_coordinator(ShardNode *node)
 	node->next_admit = 0;
 }
 
-/* Nothing runs any more of what was started. */
 void
 shard_node_region_stopped(ShardNode *node)
 {
@@ -51,7 +49,6 @@ shard_node_region_stopped(ShardNode *node)
 		node_shards_reset(node->started);
 }
 
-/* Forget the ids of types, and what is kept under them: they belong to a former cluster or era. */
 void
 shard_node_region_forget(ShardNode *node)
 {
@@ -79,9 +76,6 @@ drop_shards(struct node_shards_hash *shards, int32 type_id)
 	}
 }
 
-/*
- * The type with that id was dropped: no request waits for its homes any more, nothing of it runs.
- */
 void
 shard_node_region_drop(ShardNode *node, int32 type_id)
 {
@@ -321,7 +315,6 @@ report(ShardNode *node, ShardControlKind kind, const ShardNodeEvent *event)
 						: NULL;
 }
 
-/* This node wishes to leave, and another call waits for that. */
 void
 shard_node_region_leave(ShardNode *node, int64 now, int64 token)
 {
@@ -344,7 +337,6 @@ shard_node_region_leave(ShardNode *node, int64 now, int64 token)
 	node->next_leave = now;
 }
 
-/* This node wishes to leave no more, or has left: the commands that wait for it hear so. */
 void
 shard_node_region_end_leave(ShardNode *node, bool good, const char *why)
 {

@@ -57,7 +57,6 @@ shard_node_step_take(NodeQueue *queue)
 	return take_behind(queue, NULL);
 }
 
-/* Put a message at the end of a queue. */
 void
 shard_node_step_queue(NodeQueue *queue, int64 ticket, int32 to, const char *bytes, size_t length)
 {
@@ -146,8 +145,9 @@ hold(ShardNode *node, int64 ticket, int32 to, ShardControlKind kind, const Strin
 
 	if (!room || forgotten > 0)
 		shard_action_log_peer(node->out, 15 /* LOG */, to, 0,
-							  "messages to node %d are more than can wait until what they rest on "
-							  "is durable here: those that had no room are sent again, or never",
+							  "more messages to node %d than there is room for wait until what "
+							  "they rest on is durable here: messages that had no room are sent "
+							  "again, or never",
 							  to);
 	if (!room)
 		return;
@@ -156,14 +156,12 @@ hold(ShardNode *node, int64 ticket, int32 to, ShardControlKind kind, const Strin
 	held->stays = stays;
 }
 
-/* A command is over, once this step is durable. */
 void
 shard_node_step_done(ShardNode *node, int64 token, bool good, const char *why)
 {
 	shard_node_step_answer(node, token, good, 0, false, why);
 }
 
-/* A command is over, with a result, or because what became of it is not known. */
 void
 shard_node_step_answer(ShardNode *node, int64 token, bool good, int64 number, bool unknown,
 					   const char *why)
@@ -202,7 +200,6 @@ finish_done(ShardNode *node, ShardAction *done, bool wrote)
 	done->kind = SHARD_ACTION_NONE;
 }
 
-/* Send the messages, and end the commands, that waited for transactions that are durable now. */
 void
 shard_node_step_release(ShardNode *node)
 {
@@ -336,10 +333,6 @@ finish_send(ShardNode *node, ShardAction *action, StringInfo buffer)
 	}
 }
 
-/*
- * Does the disk make no progress, with something to be done? Then this node can decide nothing: as
- * coordinator it would only keep others from doing so, since its heartbeats presuppose nothing durable.
- */
 bool
 shard_node_step_is_stuck(const ShardNode *node, int64 now)
 {
@@ -368,10 +361,6 @@ put_decisions_first(ShardNode *node)
 	}
 }
 
-/*
- * End a step: its writes become one transaction, its messages get their headers. An answer over the
- * link it came by (node 0) is never held: none of them says more than what is durable already.
- */
 void
 shard_node_step_finish(ShardNode *node)
 {

@@ -67,13 +67,13 @@ shard_node_trust_sender(ShardNode *node, const ShardControl *message)
 	if (node->via > 0)
 		shard_action_log_peer(
 			node->out, 19 /* WARNING */, node->via, message->kind,
-			"node %d, or who sits at its address, answers in the name of node %d; "
-			"it is ignored",
+			"node %d, or another database at its address, answers in the name of node %d; the "
+			"message is ignored",
 			node->via, message->from);
 	else if (message->from == node->id)
-		shard_action_log_peer(node->out, 19 /* WARNING */, message->from, message->kind,
-							  "somebody speaks in the name of this node, %d; it is ignored",
-							  node->id);
+		shard_action_log_peer(
+			node->out, 19 /* WARNING */, message->from, message->kind,
+			"a caller speaks in the name of this node, %d; the message is ignored", node->id);
 	return false;
 }
 
@@ -157,8 +157,8 @@ shard_node_trust_ballots(ShardNode *node, const ShardControl *message)
 	if (what == NULL)
 		return true;
 	shard_action_log_peer(node->out, 19 /* WARNING */, message->from, message->kind,
-						  "node %d, or who speaks for it, names %s; it is ignored", message->from,
-						  what);
+						  "node %d, or a caller in its name, names %s; the message is ignored",
+						  message->from, what);
 	return false;
 }
 
@@ -195,8 +195,8 @@ shard_node_trust_orders(ShardNode *node, const ShardControl *message)
 		return true;
 	shard_action_log_peer(
 		node->out, 15 /* LOG */, message->from, message->kind,
-		"node %d, or who speaks for it, sends %s, which only the coordinator does; it "
-		"is ignored",
+		"node %d, or a caller in its name, sends %s, which only the coordinator does; the "
+		"message is ignored",
 		message->from, shard_control_name(message->kind));
 	return false;
 }
@@ -282,8 +282,8 @@ shard_node_trust_facts(ShardNode *node, int64 now, const ShardControl *message)
 		return true;
 	shard_action_log_peer(
 		node->out, 15 /* LOG */, message->from, message->kind,
-		"node %d, or who speaks for it, tells what was decided, and is not the coordinator that "
-		"this node follows; it is ignored",
+		"node %d, or a caller in its name, tells what was decided, and is not the coordinator "
+		"that this node follows; the message is ignored",
 		message->from);
 	return false;
 }
@@ -398,8 +398,8 @@ shard_node_trust_texts(ShardNode *node, ShardControl *message)
 		}
 		shard_action_log_peer(
 			node->out, 19 /* WARNING */, message->from, message->kind,
-			"node %d, or who speaks for it, sends %s with names or addresses that are no texts in the "
-			"encoding of this database; it is ignored",
+			"node %d, or a caller in its name, sends %s with names or addresses that are no "
+			"texts in the encoding of this database; the message is ignored",
 			message->from, shard_control_name(message->kind));
 		return false;
 	}
@@ -460,10 +460,6 @@ most_say_so(const ShardNode *node, int64 now)
 	return 2 * say > others;
 }
 
-/*
- * A node that has learned the end of an incarnation may have done so from voters that were given
- * up.
- */
 void
 shard_node_trust_era_begins(ShardNode *node)
 {
@@ -512,8 +508,8 @@ shard_node_trust_fenced(ShardNode *node, int64 now, const ShardControl *message)
 		 */
 		shard_action_log_peer(
 			node->out, 15 /* LOG */, message->from, message->kind,
-			"node %d, or who speaks for it, says that incarnation %d of node %d is "
-			"over; it is believed when it answers so at its address",
+			"node %d, or a caller in its name, says that incarnation %d of node %d is over; this "
+			"is believed when the node answers so at its address",
 			message->from, node->inc_no, node->id);
 		return false;
 	}

@@ -373,10 +373,6 @@ send_registration(ShardNode *node, int64 now)
 	}
 }
 
-/*
- * Announce what runs here, until the present coordinator has acknowledged it (C3). Wishes are sent after that:
- * a type that was just dropped may be wished for again.
- */
 void
 shard_node_type_announce(ShardNode *node, int64 now)
 {
@@ -500,10 +496,6 @@ end_drop(ShardNode *node, NodeDrop *drop)
 	node->next_register = 0;
 }
 
-/*
- * Take the types that were dropped out of the map, if this node is its cluster. A type whose id is
- * just being decided is met when it has been.
- */
 void
 shard_node_type_finish_drops(ShardNode *node, int64 now)
 {
@@ -530,7 +522,6 @@ shard_node_type_finish_drops(ShardNode *node, int64 now)
 	}
 }
 
-/* START_TYPE of this very node: does it still wish for the type, as it said then? */
 bool
 shard_node_type_is_wished(const ShardNode *node, const ShardControl *message)
 {
@@ -562,7 +553,6 @@ types_told(ShardNode *node, int64 as_of)
 	node->tell_as_of = true;
 }
 
-/* What was learned is another map. */
 void
 shard_node_type_recount(ShardNode *node)
 {
@@ -606,8 +596,8 @@ shard_node_type_receive(ShardNode *node, int64 now, const ShardControl *message)
 		changed(node);
 		shard_action_log_peer(
 			node->out, 19 /* WARNING */, message->from, message->kind,
-			"somebody has told the coordinator, node %d, in this node's name what "
-			"types are here; it is told anew",
+			"a caller in this node's name has told the coordinator, node %d, which entity types "
+			"are here; this node tells the coordinator again",
 			message->from);
 	}
 #endif
@@ -626,7 +616,6 @@ type_learned(ShardNode *node, NodeType *type, const ShardMapEntry *entry)
 		type->refused = false;
 }
 
-/* A type was learned, or that it is gone: what waited for it goes on. */
 void
 shard_node_type_learned(ShardNode *node, const ShardMapEntry *entry)
 {
@@ -650,7 +639,6 @@ shard_node_type_learned(ShardNode *node, const ShardMapEntry *entry)
 	node->next_want = 0;
 }
 
-/* A new coordinator knows nothing of what runs here, and may take what the former one refused. */
 void
 shard_node_type_new_coordinator(ShardNode *node)
 {
@@ -665,7 +653,6 @@ shard_node_type_new_coordinator(ShardNode *node)
 	}
 }
 
-/* The ids of types belong to a cluster, and an era, that is no more. */
 void
 shard_node_type_forget(ShardNode *node)
 {

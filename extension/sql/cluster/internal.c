@@ -177,10 +177,11 @@ check_speakers(ShardDatabase *db, ShardReader call)
 		ShardControl message;
 
 		if (++count > SHARD_CONTROL_MAX_MESSAGES)
-			ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-							errmsg("a call of another node has too many messages for node %d",
-								   own_number()),
-							errdetail("It has more than %d.", SHARD_CONTROL_MAX_MESSAGES)));
+			ereport(ERROR,
+					(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+					 errmsg("a call of another node has too many messages for node %d",
+							own_number()),
+					 errdetail("The call has more than %d messages.", SHARD_CONTROL_MAX_MESSAGES)));
 		if (call.failed || !shard_control_decode_header(bytes, length, &message))
 			continue;
 		/*
@@ -192,7 +193,7 @@ check_speakers(ShardDatabase *db, ShardReader call)
 							errmsg("a node that wants to join describes itself to node %d in too "
 								   "many bytes",
 								   own_number()),
-							errdetail("It takes %zu bytes, and can take %d.", length,
+							errdetail("The description takes %zu bytes, and can take %d.", length,
 									  SHARD_JOIN_MAX_BYTES)));
 		shard_peer_role_check(message.from);
 		if (message.kind == SHARD_CONTROL_ADMIT)
@@ -217,8 +218,8 @@ shard_internal_control(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 				 errmsg("a call of another node is too large for node %d", own_number()),
-				 errdetail("It has %zu bytes; calls of the control plane have %d at most.", size,
-						   SHARD_CONTROL_MAX_BYTES),
+				 errdetail("The call has %zu bytes; calls of the control plane have %d at most.",
+						   size, SHARD_CONTROL_MAX_BYTES),
 				 errhint(
 					 "A map of that size has millions of homes: start types with fewer shards.")));
 	/* The caller comes again, soon; to wait here for a start would only hold up its other messages. */
@@ -311,8 +312,8 @@ look_back(ShardWayBack *back)
 				(errcode(ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION),
 				 errmsg("the joining node cannot be reached at its own address"),
 				 errdetail("Tried from the seed: \"%s\": %s", back->dsn, question.error),
-				 errhint("Name an address by which all members reach it in own_dsn, and have its "
-						 "server let the role in that was given to shard_allow_peer().")));
+				 errhint("In own_dsn, name an address by which all members reach it, and have "
+						 "its server let in the role that was given to shard_allow_peer().")));
 }
 
 /*
@@ -373,9 +374,9 @@ take_address(const char *dsn, const ShardWho *me)
 				 errdetail("Tried from the seed: \"%s\": %s", dsn,
 						   questions[0].error != NULL ? questions[0].error
 													  : "another node answered"),
-				 errhint("It becomes the seed's address for all members: name a host, database and "
-						 "role that work from everywhere, the seed itself included; or say its "
-						 "address there with shard_set_address().")));
+				 errhint("The address in seed_dsn becomes the seed's address for all members: "
+						 "name a host, database and role that work from everywhere, the seed "
+						 "itself included; or say its address there with shard_set_address().")));
 	}
 	command.ground = questions[0].ground;
 	/* the address before does not lead here any more, or only through a process in between */

@@ -52,7 +52,7 @@ look_there(const char *dsn, int32 node, const ShardBoardView *view)
 				   who.node != 0 ? psprintf("node %d of another cluster or start, or another "
 											"node",
 											who.node)
-								 : "nobody who knows who he is"),
+								 : "no node that knows its identity"),
 		 errhint(
 			 "Give an address that means its database for all members; its server has to run.")));
 }
@@ -70,7 +70,8 @@ check_office(const char *dsn, int32 node, const ShardBoardView *view)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cannot execute shard_set_address() here: node %d is the coordinator",
 						view->coordinator),
-				 errdetail("Whoever can speak for a member could send such a command from there."),
+				 errdetail("A role that can speak for a member could send such a command from "
+						   "there."),
 				 errhint("Call it at node %d: SELECT shard_set_address(%s, %d)", view->coordinator,
 						 quote_literal_cstr(dsn), node)));
 	if (node != view->node)

@@ -104,19 +104,19 @@ warn_of_rest(int32 node)
 		why = psprintf("It is %s.", shard_membership_status_name(
 										member != NULL ? member->status : SHARD_MEMBER_NONE));
 	else if (!member->evacuated)
-		why = psprintf("It is not being emptied any more: its server was started again, or "
+		why = psprintf("The node is not being emptied any more: its server was started again, or "
 					   "shard_evacuate(%d, false) was called.",
 					   node);
 	else if (!is_reachable(node))
-		why = "It is not reached from here.";
+		why = "The node is not reached from here.";
 	else
 		why = shard_command_why_at(node);
 	ereport(WARNING,
 			(errmsg("node %d still has shards: %s", node, shards),
 			 why[0] != '\0' ? errdetail_internal("%s", why) : 0,
-			 errhint("It goes on being emptied as long as shard_members says so: shards move as "
-					 "soon as a member that is up and has started their type can have them. See "
-					 "shard_rebalances, or call shard_evacuate() again.")));
+			 errhint("The node goes on being emptied as long as shard_members says so: shards "
+					 "move as soon as a member that is up and has started their type can have "
+					 "them. See shard_rebalances, or call shard_evacuate() again.")));
 }
 
 /* ---- the function ------------------------------------------------------------------------------ */
@@ -131,7 +131,7 @@ check_reachable(int32 node)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("node %d cannot be evacuated", node),
-				 errdetail("It is not reached from here."),
+				 errdetail("The node is not reached from here."),
 				 errhint("Start its server first; see shard_members. If only this node does not "
 						 "reach it, call shard_evacuate() at another member.")));
 }

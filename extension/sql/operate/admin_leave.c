@@ -58,8 +58,8 @@ notice_dead_letters(bool over)
 	ereport(
 		NOTICE,
 		(errmsg("dead letters that stay on this node: %s", count),
-		 over ? errhint("They can only be read, in shard_dead_letters, as long as the extension is "
-						"here; to send one again, tell its entity at a member.")
+		 over ? errhint("The messages can only be read, in shard_dead_letters, as long as the "
+						"extension is here; to send one again, tell its entity at a member.")
 			  : errhint(
 					"Send them again with shard_redrive() while shards are still here; after that "
 					"they can only be read, in shard_dead_letters.")));
@@ -82,8 +82,8 @@ notice_dropped(void)
 		ereport(NOTICE,
 				(errmsg("messages that stay on this node: %s", counts),
 				 errdetail("The type was dropped here, and no other member could host it."),
-				 errhint("They can only be read, in shard_inbox, as long as the extension is here; "
-						 "to send one again, tell its entity at a member.")));
+				 errhint("The messages can only be read, in shard_inbox, as long as the "
+						 "extension is here; to send one again, tell its entity at a member.")));
 }
 
 /* A caller that calls again is told how far the node is. */
@@ -155,8 +155,8 @@ warn_of_shards(int32 node, const char *shards)
 	ereport(WARNING,
 			(errmsg("this node still has shards: %s", shards),
 			 why[0] != '\0' ? errdetail_internal("%s", why) : 0,
-			 errhint("They move as soon as a member that is up and has started their type can have "
-					 "them; see shard_rebalances, or call shard_leave() again. "
+			 errhint("The shards move as soon as a member that is up and has started their type "
+					 "can have them; see shard_rebalances, or call shard_leave() again. "
 					 "shard_leave(cancel => true) keeps those that are left.")));
 }
 
@@ -208,19 +208,19 @@ warn_of_exit(ShardMemberStatus status)
 	else
 		detail = join_lines(
 			senders[0] != '\0'
-				? psprintf("It waits for the end of transactions that have sent messages: %s.",
-						   senders)
+				? psprintf(
+					  "The node waits for the end of transactions that have sent messages: %s.",
+					  senders)
 				: "",
 			waiting[0] != '\0' ? waiting : parked);
 	if (detail[0] == '\0')
 		detail = has_old_rows() ? "Rows of its former shards are being deleted."
-								: "What it has for others is on its way.";
+								: "Messages of this node for others are on their way.";
 	ereport(WARNING,
 			(errmsg("this node has no shards any more, but has not left yet"),
 			 errdetail_internal("%s", detail),
-			 errhint(
-				 "It goes on, and it is too late to cancel; see shard_peers and shard_members, or "
-				 "call shard_leave() again.")));
+			 errhint("The leave goes on, and it is too late to cancel it; see shard_peers and "
+					 "shard_members, or call shard_leave() again.")));
 }
 
 /* Says what keeps this node: a caller that waited for it would stop the server now. */
@@ -275,10 +275,10 @@ check_leaves(ShardMemberStatus before, ShardMemberStatus status)
 
 	shard_board_get(shard_shmem_database(), &view);
 	if (status == SHARD_MEMBER_WRITTEN_OFF)
-		detail = "It was written off meanwhile: what it still has can only be read here.";
+		detail = "This node was written off meanwhile: its data can only be read here.";
 	else if (status == SHARD_MEMBER_DOWN)
 	{
-		detail = "It was downed meanwhile.";
+		detail = "This node was downed meanwhile.";
 		hint = "Restart its server, or call shard_admit() here; then it can leave.";
 	}
 	else if (before == SHARD_MEMBER_LEAVING && status == SHARD_MEMBER_UP)
@@ -339,7 +339,8 @@ check_taken(const ErrorData *error)
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-			 errmsg("cannot cancel the leave of this node: nobody takes the command"),
+			 errmsg("cannot cancel the leave of this node: the control worker does not take the "
+					"command"),
 			 errdetail_internal("%s Nothing has changed.", still),
 			 errhint("See shard_health() and pg_stat_activity; have the process go on (SIGCONT), "
 					 "or restart the server, then call shard_leave(cancel => true) again.")));
@@ -408,14 +409,16 @@ shard_admin_leave(PG_FUNCTION_ARGS)
 	if (view.known && view.members <= 1 && status != SHARD_MEMBER_REMOVED)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("this node is the only member of its cluster"),
-						errhint("There is nobody to leave to; drop the extension to end it.")));
+						errhint("There is no member that could have its shards; drop the "
+								"extension to end this node.")));
 	if (status != SHARD_MEMBER_REMOVED)
 		shard_command_not_downed();
 	if (cancel && status == SHARD_MEMBER_REMOVED)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("cannot cancel the leave of this node"),
-						errdetail("It has left its cluster, and its shards live at other members."),
-						errhint("An extension that is created anew can join again; see "
+						errdetail("This node has left its cluster, and its shards live at other "
+								  "members."),
+						errhint("An extension that is created again can join again; see "
 								"shard_join().")));
 	if (cancel)
 	{

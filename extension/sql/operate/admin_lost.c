@@ -149,24 +149,26 @@ refuse_write_off(const ShardAlive *asked, ShardMemberStatus status)
 
 	if (is_mute(asked, status))
 		hint = psprintf(
-			"Have it go on (SIGCONT); or end it for good, so that nobody starts it again, then "
-			"call shard_write_off(%d). If you have cut it off, or are about to stop it, for "
-			"good: shard_write_off(%d, force => true).",
+			"Have the server go on (SIGCONT); or end it for good, so that it is not started "
+			"again, then call shard_write_off(%d). If you have cut the node off, or are about to "
+			"stop it, for good: shard_write_off(%d, force => true).",
 			node, node);
 	else if (!asked->entities)
 		hint = psprintf(
-			"See shard_members and shard_health() at each of them, and mend the links. If you have cut it "
-			"off, or are about to stop it, for good: shard_write_off(%d, force => true).",
-			node);
+			"See shard_members and shard_health() at each of these nodes, and mend the links. If "
+			"you have cut node %d off, or are about to stop it, for good: shard_write_off(%d, "
+			"force => true).",
+			node, node);
 	else if (asked->coordinator && status != SHARD_MEMBER_DOWN)
 		hint = psprintf(
 			"Call shard_leave() there. If its server is about to be stopped for good, and you "
-			"see to it: shard_down(%d), then shard_write_off(%d, force => true).",
+			"see to that: shard_down(%d), then shard_write_off(%d, force => true).",
 			node, node);
 	else
-		hint = psprintf("See shard_health(), pg_stat_activity and pg_locks there; have the process "
-						"go on (SIGCONT), or restart the server. If you have cut it off, or are "
-						"about to stop it, for good: shard_write_off(%d, force => true).",
+		hint = psprintf("See shard_health(), pg_stat_activity and pg_locks there; have the "
+						"process go on (SIGCONT), or restart the server. If you have cut the "
+						"node off, or are about to stop it, for good: shard_write_off(%d, force "
+						"=> true).",
 						node);
 	ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 					errmsg("shard_write_off() is refused for node %d", node),
@@ -251,7 +253,8 @@ shard_admin_admit(PG_FUNCTION_ARGS)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						errmsg("the next incarnation of node %d is %d, not %d", node,
 							   record->inc_no + 1, incarnation),
-						errhint("See shard_members; somebody may have been admitted meanwhile.")));
+						errhint("See shard_members; another incarnation may have been admitted "
+								"meanwhile.")));
 	shard_board_get(shard_shmem_database(), &view);
 	if (view.downed && view.node == node)
 	{

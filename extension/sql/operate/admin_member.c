@@ -111,21 +111,21 @@ check_seed(const ShardWayBack *back, const char *seed_dsn)
 	if (back->protocol_version != SHARD_PROTOCOL_VERSION)
 		ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 						errmsg("the seed speaks another version of the cluster protocol"),
-						errdetail("It speaks version %d, this node version %d.",
+						errdetail("The seed speaks version %d, this node version %d.",
 								  back->protocol_version, SHARD_PROTOCOL_VERSION),
 						errhint("Install the same version of the extension on both.")));
 	if (!back->known)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("the seed does not know yet who it is"),
+				 errmsg("the seed does not know its identity yet"),
 				 errdetail("Asked at \"%s\".", seed_dsn),
 				 errhint("See shard_health() there. Seeds are members: a copy, or a node whose "
 						 "workers do not run, is none.")));
 	if (strcmp(back->encoding, GetDatabaseEncodingName()) != 0)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("the seed's database has another encoding"),
-						errdetail("It is %s, that of this database is %s.", back->encoding,
-								  GetDatabaseEncodingName()),
+						errdetail("The seed's encoding is %s, that of this database is %s.",
+								  back->encoding, GetDatabaseEncodingName()),
 						errhint("Messages travel as they are stored: make a database of the same "
 								"encoding.")));
 }
@@ -142,7 +142,7 @@ check_way_back(const ShardWayBack *back, const ShardWho *me)
 						errdetail("The seed tried \"%s\" and found %s.", back->dsn,
 								  back->found ? psprintf("node %d of another cluster or start",
 														 back->there.node)
-											  : "nobody who knows who he is"),
+											  : "no node that knows its identity"),
 						errhint("Give the address of this database in own_dsn.")));
 }
 
@@ -183,22 +183,21 @@ check_stays(const char *own_dsn)
 	shard_board_get(shard_shmem_database(), &view);
 	record = shard_command_member(view.node);
 	if (record != NULL && record->status > SHARD_MEMBER_UP && record->status != SHARD_MEMBER_DOWN)
-		ereport(
-			ERROR,
-			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-			 errmsg("this node cannot join that cluster again"),
-			 errdetail("It was node %d there, which is %s.", view.node,
-					   shard_membership_status_name(record->status)),
-			 errhint(
-				 "Join an empty database. shard_reset_cluster_data() makes this one a node of its own, "
-				 "with its types and states; to join it has to be empty: here, read what you need, "
-				 "DROP EXTENSION shard CASCADE, create it anew, call shard_allow_peer() again, and "
-				 "start the types.")));
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("this node cannot join that cluster again"),
+				 errdetail("This node was node %d there, which is %s.", view.node,
+						   shard_membership_status_name(record->status)),
+				 errhint(
+					 "Join an empty database. shard_reset_cluster_data() makes this one a node of "
+					 "its own, with its types and states; to join it has to be empty: here, read "
+					 "what you need, DROP EXTENSION shard CASCADE, create it again, call "
+					 "shard_allow_peer() again, and start the types.")));
 	if (record != NULL && own_dsn != NULL && strcmp(own_dsn, record->dsn) != 0)
 		ereport(WARNING,
 				(errmsg("this node is node %d of that cluster already, and keeps its address",
 						view.node),
-				 shard_rights_all_stats() ? errdetail("It is \"%s\".", record->dsn) : 0,
+				 shard_rights_all_stats() ? errdetail("The address is \"%s\".", record->dsn) : 0,
 				 errhint("shard_set_address() changes it.")));
 }
 
@@ -276,7 +275,7 @@ wait_until_up(ShardUuid cluster)
 				 errhint("Call shard_join() again; see shard_health().")));
 	ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 					errmsg("this node has joined as node %d, but is not up in time", view.node),
-					errhint("It comes up by itself; see shard_members and shard_health().")));
+					errhint("The node comes up by itself; see shard_members and shard_health().")));
 	pg_unreachable();
 }
 
@@ -290,8 +289,8 @@ notice_two(void)
 	if (view.members == 2)
 		ereport(NOTICE,
 				(errmsg("of two members only the older one votes"),
-				 errdetail("If it is lost, known shards go on, but no shard gets a home and nobody "
-						   "joins until it is back."),
+				 errdetail("If the older member is lost, shards with homes go on, but no shard "
+						   "gets a home and no node joins until that member is back."),
 				 errhint(
 					 "With a third member, which need not host anything, any one may be lost.")));
 }

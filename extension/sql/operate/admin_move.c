@@ -37,10 +37,11 @@ static void
 check_shard(const ShardClusterType *type, int32 shard)
 {
 	if (shard < 0 || shard >= type->record.number_of_shards)
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						errmsg("entity type \"%s\" has no shard %d", type->record.name, shard),
-						errdetail("Its shards are 0 to %d.", type->record.number_of_shards - 1),
-						errhint("shard_shard_id() tells the shard of an entity.")));
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("entity type \"%s\" has no shard %d", type->record.name, shard),
+				 errdetail("The type's shards are 0 to %d.", type->record.number_of_shards - 1),
+				 errhint("shard_shard_id() tells the shard of an entity.")));
 }
 
 static void
@@ -68,10 +69,10 @@ check_target(const ShardClusterType *type, int32 node)
 						errdetail("It is %s.", shard_membership_status_name(member->status)),
 						errhint("Only members that are up can; see shard_members.")));
 	if (member->evacuated)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("node %d cannot be given shards", node), errdetail("It is being emptied."),
-				 errhint("Call shard_evacuate(%d, false) first.", node)));
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("node %d cannot be given shards", node),
+						errdetail("The node is being emptied."),
+						errhint("Call shard_evacuate(%d, false) first.", node)));
 	check_role(type, node, member);
 }
 
@@ -88,14 +89,14 @@ check_home(const ShardClusterType *type, int32 shard, int32 node)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("shard %d of entity type \"%s\" has no home yet", shard, type->record.name),
-				 errdetail("Its first message gives it one."),
+				 errdetail("The shard's first message gives it a home."),
 				 errhint("shard_pin() says where that should be.")));
 	if (pin != 0 && pin != node)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("shard %d of entity type \"%s\" is pinned to node %d", shard,
 						type->record.name, pin),
-				 errdetail("It would be moved back at once."),
+				 errdetail("The shard would be moved back at once."),
 				 errhint("Pin it to node %d with shard_pin(), or shard_unpin() it first.", node)));
 	if (home.phase != SHARD_HOME_MOVING && shard_record_home_node(&home) == node)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

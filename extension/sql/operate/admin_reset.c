@@ -314,7 +314,7 @@ delete_states(Oid table, int32 shard, const char *type_name)
 		ereport(ERROR,
 				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 				 errmsg("states of shard %d of entity type \"%s\" are in use", shard, type_name),
-				 errdetail("They are left from before the shard moved away, and another "
+				 errdetail("These states are left from before the shard moved away, and another "
 						   "transaction holds some of them."),
 				 errhint("End that transaction, see pg_locks, and try again.")));
 }

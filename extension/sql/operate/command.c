@@ -189,8 +189,8 @@ shard_command_wait_known(void)
 	{
 		if (shard_clock_now() >= deadline)
 			ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-							errmsg("this node does not know yet who it is"),
-							errdetail("Its control worker has not spoken."),
+							errmsg("this node does not know its identity yet"),
+							errdetail("The control worker has not told the identity yet."),
 							errhint("See shard_health() and the server's log.")));
 		shard_command_nap();
 	}
@@ -230,8 +230,8 @@ shard_command_not_written_off(void)
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 			 errmsg("this node was written off, for good"),
-			 errdetail("It was node %d of its cluster: its shards begin anew at other members, and "
-					   "no start of it is admitted any more.",
+			 errdetail("This node was node %d of its cluster: its shards start again, empty, at "
+					   "other members, and no start of it is admitted any more.",
 					   view.node),
 			 errhint(
 				 "Read from it what is needed, then drop the extension or the database, and join "
@@ -247,10 +247,10 @@ shard_command_member_remains(const char *function, int32 node)
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 			 errmsg("cannot execute %s: node %d was written off, for good", function, node),
-			 errdetail("Its shards begin anew at other members, and no start of it is admitted any "
-					   "more."),
-			 errhint("Read from it what is needed; its database joins under another number, empty, "
-					 "when the extension was dropped there and created anew.")));
+			 errdetail("The node's shards start again, empty, at other members, and no start of "
+					   "it is admitted any more."),
+			 errhint("Read from it what is needed; its database joins under another number, "
+					 "empty, when the extension was dropped there and created again.")));
 }
 
 void
@@ -262,7 +262,8 @@ shard_command_not_downed(void)
 	if (view.downed)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE), errmsg("this node was downed"),
-				 errdetail("It is node %d of a cluster, and its shards wait for it.", view.node),
+				 errdetail("This node is node %d of a cluster, and its shards wait for it.",
+						   view.node),
 				 errhint("Restart its server, or call shard_admit(%d, %d) here.", view.node,
 						 view.inc_no + 1)));
 }
@@ -283,8 +284,8 @@ shard_command_need_coordinator(const char *function)
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 			 errmsg("cannot execute %s: there is no coordinator", function),
-			 errdetail("This node hears of none: it needs a majority of the voters, and here a "
-					   "control worker that runs."),
+			 errdetail("This node hears of no coordinator: a coordinator needs a majority of the "
+					   "voters, and this node a control worker that runs."),
 			 errhint(
 				 "See shard_health() here, and shard_members at other nodes. Only if the voters "
 				 "are lost for good, see shard_force_voters().")));
@@ -359,7 +360,7 @@ explain(ErrorData *error, const char *what)
 	{
 		error->detail = error->message;
 		error->message = psprintf("%s: no answer in time", what);
-		error->hint = pstrdup("It may still be carried out: see shard_rebalances and "
+		error->hint = pstrdup("The command may still be carried out: see shard_rebalances and "
 							  "shard_decisions.");
 	}
 	else if (error->sqlerrcode == SHARD_ERRCODE_OUTCOME_UNKNOWN && error->detail == NULL)
@@ -369,8 +370,8 @@ explain(ErrorData *error, const char *what)
 		error->detail = psprintf("%c%s.", pg_toupper((unsigned char) why[0]), why + 1);
 		error->message = pstrdup("it is not known whether the command was carried out");
 		error->hint = pstrdup(
-			"Look at shard_members, shard_homes and shard_decisions; call it again if it was "
-			"not carried out.");
+			"Look at shard_members, shard_homes and shard_decisions; call the function again if "
+			"the command was not carried out.");
 	}
 	else if (error->sqlerrcode == ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE && error->detail == NULL)
 	{

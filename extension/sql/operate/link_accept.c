@@ -94,7 +94,7 @@ shard_link_accept(PG_FUNCTION_ARGS)
 	shard_each_worker (worker, db)
 		accept_lanes(db, worker, &payload, &sum);
 	if (sum.any)
-		ereport(NOTICE, (errmsg("the link to node %d begins anew", node),
+		ereport(NOTICE, (errmsg("the link to node %d starts again", node),
 						 errdetail(INT64_FORMAT " messages are sent again, " INT64_FORMAT
 												" are dead letters now.",
 								   sum.again, sum.in_doubt)));

@@ -212,8 +212,8 @@ read_reports(const ShardPlanValue *argument, ShardDowningView *view)
 			ereport(ERROR,
 					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 					 errmsg("invalid value in %s", shard_plan_json_path(&reports[i])),
-					 errdetail("It must be two different nodes: who reports, and whom it cannot "
-							   "reach.")));
+					 errdetail("It must be two different nodes: the one that reports, and the "
+							   "one that it cannot reach.")));
 		view->members[subject].unreachable_by |= UINT64CONST(1) << observer;
 	}
 }

@@ -113,7 +113,8 @@ refuse(ShardDatabase *db)
 {
 	shard_shmem_wake_worker(db, shard_shmem_caretaker(db));
 	ereport(ERROR, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED), errmsg("inbox is full"),
-					errdetail("It has " UINT64_FORMAT " MB, shard.inbox_max_size is %d MB.",
+					errdetail("The inbox has " UINT64_FORMAT " MB, shard.inbox_max_size is %d "
+							  "MB.",
 							  pg_atomic_read_u64(&db->log.bytes) / (1024 * 1024),
 							  shard_inbox_max_size / 1024),
 					errhint("See shard_stat_inbox for what keeps it, or raise "

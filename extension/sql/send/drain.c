@@ -87,8 +87,9 @@ check_part(const Drain *drain)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("this node handles no messages"),
-				 view.fenced ? errdetail("It takes no part in its cluster any more.")
-							 : errdetail("It was downed, and its messages wait until it is back."),
+				 view.fenced ? errdetail("This node takes no part in its cluster any more.")
+							 : errdetail("This node was downed, and its messages wait until it "
+										 "is back."),
 				 errhint("See shard_health() here.")));
 }
 

@@ -164,7 +164,7 @@ shard_message_id(PG_FUNCTION_ARGS)
 
 	if (execution->message == NULL)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-						errmsg("an ask has no message id"), errdetail("It is never retried.")));
+						errmsg("an ask has no message id"), errdetail("An ask is never retried.")));
 	shard_message_format_mid(execution->message->mid_node, execution->message->mid_seq, buffer);
 	PG_RETURN_TEXT_P(cstring_to_text(buffer));
 }

@@ -282,15 +282,16 @@ shard_type_problem(PG_FUNCTION_ARGS)
 		problem = handler_problem(type);
 	/* as after DROP OWNED: an owner that creates the handler again must know of the table before */
 	if (problem != NULL && no_table)
-		problem = psprintf("%s; its state table was dropped, too, with all states in it: make the "
-						   "handler anew, then shard_stop_type('%s') and shard_start() as before "
-						   "make the table anew, empty, and messages that wait are handled",
+		problem = psprintf("%s; its state table was dropped, too, with all states in it: create "
+						   "the handler again, then shard_stop_type('%s') and shard_start() as "
+						   "before create the table again, empty, and messages that wait are "
+						   "handled",
 						   problem, type->name);
 	else if (problem == NULL && no_table)
 		problem =
 			pstrdup("its state table was dropped, with all states in it; shard_stop_type() and "
-					"shard_start() as before make it anew, empty, and messages that wait are "
-					"handled then");
+					"shard_start() as before create the table again, empty, and messages that "
+					"wait are handled then");
 	else if (problem == NULL && type->missing_extractor != NULL)
 		problem = psprintf("extractor %s does not exist", type->missing_extractor);
 	else if (problem == NULL)

@@ -192,9 +192,9 @@ refuse_drop(const ShardAdminType *type, bool has_state, bool others, const Waiti
 						   "deletes all that is here.",
 						   name)
 			 : !has_table
-				 ? errhint("shard_stop_type() and shard_start() make the table anew, empty, and "
-						   "what waits goes on. shard_drop_type(%s, force => true) deletes all "
-						   "that is here.",
+				 ? errhint("shard_stop_type() and shard_start() create the table again, empty, "
+						   "and messages that wait go on. shard_drop_type(%s, force => true) "
+						   "deletes all that is here.",
 						   name)
 			 : unread
 				 ? errhint("Try again when what was sent is committed and handled, for which "
@@ -212,8 +212,8 @@ warn_of_states(const ShardAdminType *type, uint64 states)
 {
 	ereport(WARNING,
 			(errmsg("deleted states of entity type \"%s\": " UINT64_FORMAT, type->name, states),
-			 errdetail("They were at this node alone. Where the type goes on, the shards that had "
-					   "their home here begin empty."),
+			 errdetail("The states were at this node alone. Where the type goes on, the shards "
+					   "that had their home here begin empty."),
 			 errhint("Roll back if they are wanted; shard_evacuate() moves shards with their "
 					 "states.")));
 }
@@ -223,7 +223,7 @@ static const char *
 fate(bool others)
 {
 	return others ? "They wait until their shards are at a member that hosts the type."
-				  : "They become dead letters without a type, which nobody can send again.";
+				  : "They become dead letters without a type, which cannot be sent again.";
 }
 
 /* What force takes, and what it leaves in the log: for the caller. */
@@ -377,7 +377,7 @@ at_xact_event(XactEvent event, void *arg)
 			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 			 errmsg("cannot prepare a transaction that has dropped an entity type without force"),
 			 errdetail("Between PREPARE TRANSACTION and COMMIT PREPARED messages may be sent to "
-					   "the type, and nobody would look for them."),
+					   "the type, and no check would find them."),
 			 errhint("Commit it at once, or use shard_drop_type() with force => true.")));
 	else
 		drops = NIL;

@@ -30,7 +30,7 @@ refuse(const char *type, const char *setting, const char *value, const char *bou
 		 errmsg("value of setting \"%s\" of entity type \"%s\" is not allowed", setting, type),
 		 errdetail("It is %s; setting \"%s\" of this server allows %s.", value, bound, limit),
 		 errhint(
-			 "Ask for less; or an administrator raises \"%s\", for everybody or with ALTER ROLE.",
+			 "Ask for less; or an administrator raises \"%s\", for all roles or with ALTER ROLE.",
 			 bound)));
 }
 
@@ -102,18 +102,17 @@ shard_admin_limit_types(const char *name, Oid owner, int64 number_of_shards)
 				 errdetail("It has %d; setting \"shard.max_types_per_owner\" allows %d.",
 						   owned.types, shard_max_types_per_owner),
 				 errhint("Drop one with shard_drop_type(); or an administrator raises "
-						 "\"shard.max_types_per_owner\", for everybody or with ALTER ROLE.")));
+						 "\"shard.max_types_per_owner\", for all roles or with ALTER ROLE.")));
 	if (shard_max_shards_per_owner > 0 &&
 		owned.shards + number_of_shards > shard_max_shards_per_owner)
-		ereport(
-			ERROR,
-			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-			 errmsg("the entity types of role \"%s\" have too many shards",
-					GetUserNameFromId(owner, false)),
-			 errdetail("They have " INT64_FORMAT ", and entity type \"%s\" has " INT64_FORMAT
-					   "; setting \"shard.max_shards_per_owner\" allows %d.",
-					   owned.shards, name, number_of_shards, shard_max_shards_per_owner),
-			 errhint(
-				 "Ask for fewer, or drop a type with shard_drop_type(); or an administrator raises "
-				 "\"shard.max_shards_per_owner\", for everybody or with ALTER ROLE.")));
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("the entity types of role \"%s\" have too many shards",
+						GetUserNameFromId(owner, false)),
+				 errdetail("They have " INT64_FORMAT ", and entity type \"%s\" has " INT64_FORMAT
+						   "; setting \"shard.max_shards_per_owner\" allows %d.",
+						   owned.shards, name, number_of_shards, shard_max_shards_per_owner),
+				 errhint(
+					 "Ask for fewer, or drop a type with shard_drop_type(); or an administrator "
+					 "raises \"shard.max_shards_per_owner\", for all roles or with ALTER ROLE.")));
 }

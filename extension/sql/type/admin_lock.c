@@ -145,10 +145,10 @@ refuse(const LOCKTAG *tag, const ShardType *type)
 	ereport(ERROR,
 			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 			 type != NULL
-				 ? errmsg("entity type \"%s\" is being changed by somebody else", type->name)
-				 : errmsg("somebody else is starting an entity type, or giving one away"),
-			 holder != NULL ? errdetail_internal("It is %s.", holder)
-							: errdetail("His transaction has just ended."),
+				 ? errmsg("entity type \"%s\" is being changed by another transaction", type->name)
+				 : errmsg("another transaction is starting an entity type, or giving one away"),
+			 holder != NULL ? errdetail_internal("The lock is held by %s.", holder)
+							: errdetail("The other transaction has just ended."),
 			 errhint("Try again when that transaction has ended. An administrator may end it with "
 					 "pg_terminate_backend() or ROLLBACK PREPARED.")));
 }

@@ -77,11 +77,12 @@ shard_admin_check_executes(Oid owner, Oid function, const char *name)
 	if (!SearchSysCacheExists1(PROCOID, ObjectIdGetDatum(function)) ||
 		shard_proc_aclcheck(function, owner, ACL_EXECUTE) == ACLCHECK_OK)
 		return;
-	ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-					errmsg("permission denied for function %s", name),
-					errdetail("It would run as the owner of the entity type, role \"%s\".",
-							  GetUserNameFromId(owner, false)),
-					errhint("GRANT EXECUTE ON FUNCTION %s to that role.", name)));
+	ereport(ERROR,
+			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+			 errmsg("permission denied for function %s", name),
+			 errdetail("The function would run as the owner of the entity type, role \"%s\".",
+					   GetUserNameFromId(owner, false)),
+			 errhint("GRANT EXECUTE ON FUNCTION %s to that role.", name)));
 }
 
 void

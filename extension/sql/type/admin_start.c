@@ -198,8 +198,9 @@ refuse_lost_table(const char *name)
 		 errmsg("the state table of entity type \"%s\" was dropped", name),
 		 errdetail("The states of this node's entities went with it; messages wait."),
 		 errhint(
-			 "To have it made anew, empty, stop the type first: SELECT shard_stop_type(%s), then "
-			 "shard_start() again, and in the same transaction put back states of a backup.",
+			 "To have the table created again, empty, stop the type first: SELECT "
+			 "shard_stop_type(%s), then shard_start() again, and in the same transaction put back "
+			 "states of a backup.",
 			 literal)));
 }
 
@@ -208,16 +209,16 @@ refuse_lost_table(const char *name)
  * the states elsewhere puts them back before the commit.
  */
 static void
-make_table_anew(const ShardType *type, const ShardAdminType *wanted, ShardAdminType *stored)
+make_table_again(const ShardType *type, const ShardAdminType *wanted, ShardAdminType *stored)
 {
 	shard_admin_table_check(wanted);
 	stored->owner = type->owner;
 	stored->handler = wanted->handler;
 	shard_admin_table_create(stored);
 	ereport(WARNING,
-			(errmsg("state table of entity type \"%s\" was made anew, empty", wanted->name),
-			 errdetail("It had been dropped, and the states of this node's entities with it: they "
-					   "begin anew with the messages that wait."),
+			(errmsg("state table of entity type \"%s\" was created again, empty", wanted->name),
+			 errdetail("The table had been dropped, and the states of this node's entities with "
+					   "it: the entities start again, empty, with the messages that wait."),
 			 errhint("States of a backup can be put into it in this transaction. Roll back if it "
 					 "is not wanted.")));
 }
@@ -260,7 +261,7 @@ start_again(const ShardType *type, const ShardAdminType *wanted)
 	{
 		if (strcmp(stored.mode, "stopped") != 0)
 			refuse_lost_table(wanted->name);
-		make_table_anew(type, wanted, &stored);
+		make_table_again(type, wanted, &stored);
 	}
 	else if (strcmp(stored.mode, "hosting") == 0 && !stored.problem &&
 			 stored.handler.function == wanted->handler.function &&
@@ -312,7 +313,8 @@ check_part(const char *name)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("cannot start entity type \"%s\": this node is fenced", name),
-				 errdetail("It takes no part in its cluster any more; its data can only be read."),
+				 errdetail("This node takes no part in its cluster any more; its data can only "
+						   "be read."),
 				 errhint("See shard_health() here, and start the type at a member.")));
 }
 
@@ -375,10 +377,10 @@ tell_if_open(const ShardAdminType *type)
 		NOTICE,
 		(errmsg("any role may send to entity type \"%s\"", type->name),
 		 errdetail(
-			 "That is so while everybody may execute its handler, the default for functions."),
-		 errhint(
-			 "To say who sends: REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC, then GRANT it to them.",
-			 type->handler.name)));
+			 "PUBLIC may execute the handler of the type, which is the default for functions."),
+		 errhint("To choose which roles may send: REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC, then "
+				 "GRANT it to them.",
+				 type->handler.name)));
 }
 
 /*

@@ -75,10 +75,11 @@ check_row_type(Oid state_type)
 	if (kind == RELKIND_COMPOSITE_TYPE || kind == RELKIND_RELATION ||
 		kind == RELKIND_PARTITIONED_TABLE)
 		return;
-	ereport(ERROR, (errcode(ERRCODE_WRONG_OBJECT_TYPE),
-					errmsg("type %s cannot be a state", format_type_be(state_type)),
-					errdetail("It is the row type of neither a table nor CREATE TYPE ... AS."),
-					errhint("Use CREATE TYPE ... AS.")));
+	ereport(ERROR,
+			(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+			 errmsg("type %s cannot be a state", format_type_be(state_type)),
+			 errdetail("The type is the row type of neither a table nor CREATE TYPE ... AS."),
+			 errhint("Use CREATE TYPE ... AS.")));
 }
 
 /* Raises if the state type cannot be kept in a table. */

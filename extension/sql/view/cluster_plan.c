@@ -99,6 +99,6 @@ shard_cluster_plan(PG_FUNCTION_ARGS)
 	if (plan.more)
 		ereport(NOTICE, (errmsg("more shards would move than the %d that are listed",
 								list_length(plan.moves)),
-						 errhint("They are listed when some of these have moved.")));
+						 errhint("The other moves are listed when some of these have been made.")));
 	return (Datum) 0;
 }

@@ -227,9 +227,10 @@ report_foreign(int32 type_id, int64 id)
 	else
 		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT),
 						errmsg("entity type of dead letter " INT64_FORMAT " does not exist", id),
-						errdetail("It was dropped. A type of the same name that was started since "
-								  "has nothing of it, as it may be somebody else's."),
-						errhint("Start a type, and send the message anew with shard_tell(); "
+						errdetail("The type was dropped. A type of the same name that was "
+								  "started since gets none of its messages, as it may belong to "
+								  "another role."),
+						errhint("Start a type, and send the message with shard_tell(); "
 								"superusers see it in shard_dead_letters.")));
 }
 

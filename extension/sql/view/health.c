@@ -151,7 +151,8 @@ say_missing(ShardHealth *problems, ShardDatabase *db, int worker)
 	if (count > 0)
 		owners = psprintf(", for types of %s,", owners);
 	else if (shard_division_is_keeper(&db->division, worker))
-		owners = ", which keeps what no other worker has and the inbox of all from filling up,";
+		owners = ", which has the lanes that no other worker has, and keeps the inbox of all from "
+				 "filling up,";
 	shard_health_add(
 		problems,
 		no_room ? psprintf("worker %d%s does not run: no background worker slot is free; raise "
@@ -181,9 +182,9 @@ check_workers(ShardHealth *problems, ShardDatabase *db)
 		owners = shard_worker_owners(db, worker, &count);
 		if (count > 1)
 			shard_health_add(problems,
-							 psprintf("types of %s share worker %d: what one of these owners does "
-									  "holds up the others; a type that changed hands may be "
-									  "dropped and started anew",
+							 psprintf("types of %s share worker %d: what one of these owners "
+									  "does holds up the others; a type that changed hands may "
+									  "be dropped and started again",
 									  owners, worker));
 	}
 	waiting = shard_worker_waiting_owners(db);
@@ -219,7 +220,8 @@ check_processes(ShardHealth *problems, ShardDatabase *db)
 					  "shard_reset_cluster_data() makes it a node of its own");
 	if (db->state == SHARD_DATABASE_BARRED)
 		shard_health_add(
-			problems, "workers are kept out while somebody drops, renames or copies the database");
+			problems,
+			"workers are kept out while the database is being dropped, renamed or copied");
 	else
 		check_workers(problems, db);
 }

@@ -54,9 +54,10 @@ why_fenced(int32 self)
 		case SHARD_MEMBER_REMOVED:
 			return "it has left its cluster";
 		case SHARD_MEMBER_WRITTEN_OFF:
-			return "it was written off, for good, and its shards begin anew at other members; read from it "
-				   "what is needed, then drop the extension or the database, or make it a node of its own "
-				   "with shard_reset_cluster_data(force => true)";
+			return "it was written off, for good, and its shards start again, empty, at other "
+				   "members; read from it what is needed, then drop the extension or the "
+				   "database, or make it a node of its own with shard_reset_cluster_data(force "
+				   "=> true)";
 		case SHARD_MEMBER_DOWN:
 			return "this start of it was downed; the next one will be admitted";
 		default:
@@ -84,7 +85,8 @@ check_self(ShardHealth *health, ShardDatabase *db, const ShardBoardView *view)
 	if (!shard_shmem_worker_runs(db, SHARD_CONTROL_WORKER))
 		shard_health_add(health, "the control worker does not run; see the server log");
 	else if (!view->known)
-		shard_health_add(health, "the control worker has not spoken yet: messages wait");
+		shard_health_add(health, "the control worker has not read the node's identity yet: "
+								 "messages wait");
 	if (!view->known)
 		return;
 	if (view->fenced)
@@ -108,7 +110,7 @@ check_self(ShardHealth *health, ShardDatabase *db, const ShardBoardView *view)
 	if (view->unread[0] != '\0')
 		shard_health_add(
 			health, psprintf("no node can join: %s; see the server log, and drop the type with "
-							 "shard_drop_type() if nobody can mend its table",
+							 "shard_drop_type() if its table cannot be mended",
 							 view->unread));
 	if (view->lacks[0] != '\0')
 		shard_health_add(
@@ -166,19 +168,19 @@ static const char *
 why_no_coordinator(const ShardBoardView *view, const Voters *voters)
 {
 	if (voters->number == 0 && shard_journal_dsn[0] != '\0')
-		return "nobody who is heard reaches the journal";
+		return "no member that is heard reaches the journal";
 	if (voters->number == 0 && view->era > 0)
 		return psprintf(
-			"the cluster's era %d is known here, and nobody has told yet what was decided in it: "
-			"see the server log for who began it; if its node does not go on, call "
-			"shard_force_voters() at the node that has learned most",
+			"the cluster's era %d is known here, and no member has told yet what was decided in "
+			"it: see the server log for the node that began the era; if that node does not go "
+			"on, call shard_force_voters() at the node that has learned most",
 			view->era);
 	if (voters->missing <= (voters->number - 1) / 2)
-		return "none was elected yet, or the one that was is not heard";
+		return "none was elected yet, or the one that was elected is not heard";
 	if (voters->answers)
 		return psprintf(
-			"the voters that this node does not hear, node%s %s, answer it, and may have "
-			"one among them",
+			"the voters that this node does not hear, node%s %s, answer it, and one of them may "
+			"be the coordinator",
 			voters->missing > 1 ? "s" : "", voters->names.data);
 	return psprintf("there is no majority of the voters: node%s %s %s not heard%s",
 					voters->missing > 1 ? "s" : "", voters->names.data,
@@ -288,9 +290,9 @@ check_link(ShardHealth *health, const ShardBoardView *view, const ShardDirectory
 		shard_health_add(
 			health,
 			psprintf("another database answers at the address of node %d, %s: if that of node %d "
-					 "was dropped and made anew, what it had is lost; give it up with "
-					 "shard_write_off(%d), then shard_join() makes the new one a member; if it is "
-					 "elsewhere, say where, with shard_set_address()",
+					 "was dropped and created again, what it had is lost; give the node up with "
+					 "shard_write_off(%d), then shard_join() makes the new database a member; if "
+					 "the node is elsewhere, say where, with shard_set_address()",
 					 node, other, node, node));
 	else if (silent && shard_cluster_view_answers(report))
 		shard_health_add(
@@ -307,8 +309,8 @@ check_link(ShardHealth *health, const ShardBoardView *view, const ShardDirectory
 					 report->coordinator_runs
 						 ? "cannot call, as shard_health() there says"
 						 : "stands still; look there at shard_health(), pg_stat_activity and "
-						   "pg_locks, end who locks tables of schema shard, have the process go on "
-						   "(SIGCONT), or restart the server"));
+						   "pg_locks, end transactions that lock tables of schema shard, have "
+						   "the process go on (SIGCONT), or restart the server"));
 	else if (silent && report->heard_by != NULL)
 		shard_health_add(
 			health,
@@ -380,13 +382,13 @@ check_facts(ShardHealth *health, int32 node)
 	ShardLinkTrouble trouble;
 
 	if (shard_link_trouble_of(shard_shmem_database(), node, SHARD_LINK_FACTS, &trouble))
-		shard_health_add(health,
-						 psprintf("node %d, or who speaks for it, tells homes that the cluster has "
-								  "not decided, and is not believed: %s",
-								  node, trouble.error));
+		shard_health_add(health, psprintf("node %d, or a caller in its name, tells homes that the "
+										  "cluster has not decided, and is not believed: %s",
+										  node, trouble.error));
 	if (shard_link_trouble_of(shard_shmem_database(), node, SHARD_LINK_TARGETS, &trouble))
-		shard_health_add(health, psprintf("node %d, or who speaks for it, sends what is for shards "
-										  "that there are not, and it is passed over: %s",
+		shard_health_add(health, psprintf("node %d, or a caller in its name, sends to shards "
+										  "that do not exist, and what it sends is passed over: "
+										  "%s",
 										  node, trouble.error));
 }
 
@@ -444,8 +446,8 @@ check_claim(ShardHealth *health, const ShardBoardView *view, const ShardDirector
 		shard_health_add(
 			health,
 			psprintf(
-				"a clone or copy of node %d wants its place and is refused, which nobody at the "
-				"address of node %d says to be there, or somebody calls node %d in its name: the "
+				"a clone or copy of node %d wants its place and is refused, and the address of "
+				"node %d does not lead to it, or a caller speaks to node %d in its name: the "
 				"server log of node %d has the role and where the call came from; to let one in, "
 				"make sure that the one before does not live, and call shard_admit(%d, %d)",
 				member->node, member->node, coordinator, coordinator, member->node,
@@ -528,20 +530,20 @@ check_own_address(ShardHealth *health, const ShardBoardView *view)
 	if (view->place == SHARD_NODE_PLACE_OTHER)
 		shard_health_add(
 			health, psprintf("another database answers at the address of this node, node %d%s: "
-							 "other members call that one; if this one is no copy, say at the "
-							 "coordinator where it is, with shard_set_address()",
+							 "other members call that database; if this one is no copy, say at "
+							 "the coordinator where this node is, with shard_set_address()",
 							 view->node, dsn));
 	else if (view->place == SHARD_NODE_PLACE_NOBODY)
 		shard_health_add(
-			health, psprintf("nobody answers this node at its own address, that of node %d%s; let "
-							 "it lead here, or say at the coordinator where it is, with "
-							 "shard_set_address()",
+			health, psprintf("no database answers this node at its own address, that of node "
+							 "%d%s; let the address lead here, or say at the coordinator where "
+							 "this node is, with shard_set_address()",
 							 view->node, dsn));
 	else if (view->place == SHARD_NODE_PLACE_RELAYED && member->record.ground != SHARD_ADDRESS_SAID)
 		shard_health_add(health,
-						 psprintf("the address of this node, node %d%s, is what a caller said, and "
-								  "somebody passes on what members send there: an attacker, or a "
-								  "proxy or router of yours; say where it is with "
+						 psprintf("the address of this node, node %d%s, is what a caller said, "
+								  "and what members send there is passed on: by an attacker, or "
+								  "by a proxy or router of yours; say where the node is with "
 								  "shard_set_address()",
 								  view->node, dsn));
 }
@@ -595,10 +597,10 @@ say_still(ShardHealth *health, ShardDatabase *db)
 	shard_health_add(
 		health,
 		psprintf(
-			"the control worker of this node, process %d, does not answer; if it was "
-			"stopped have it go on (SIGCONT), end who locks tables of schema shard (pg_locks), "
-			"or end the process (pg_terminate_backend), for another one that takes its place; "
-			"see pg_stat_activity and the server log",
+			"the control worker of this node, process %d, does not answer; if it was stopped "
+			"have it go on (SIGCONT), end transactions that lock tables of schema shard "
+			"(pg_locks), or end the process (pg_terminate_backend), for another one that takes "
+			"its place; see pg_stat_activity and the server log",
 			pid));
 }
 

@@ -73,8 +73,8 @@ shard_health_gate(ShardHealth *health)
 	shard_health_add(
 		health,
 		psprintf("%s%s%s; %s; bring a standby back, or, if none was promoted, set shard.gate to "
-				 "'local': then what others were told may be lost with this server, and nobody "
-				 "admits a standby of it without an operator",
+				 "'local': then what others were told may be lost with this server, and a "
+				 "standby of it is not admitted without an operator",
 				 lack(&look), look.alone_since != 0 ? ", since " : "",
 				 look.alone_since != 0 ? timestamptz_to_str(look.alone_since) : "", waits));
 }

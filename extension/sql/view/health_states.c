@@ -235,8 +235,9 @@ check_undone(ShardHealth *health, const Candidate *type, int looks, int32 self)
 				shards.count, shards.count > 1 ? "s" : "", type->name,
 				shards.count > 1 ? "were" : "was", self, shards.names.data,
 				shards.count > NAMED ? ", ..." : "",
-				held == NULL ? ""
-							 : ", and messages that waited, which nobody handles, in shard.held"));
+				held == NULL
+					? ""
+					: ", and messages that waited, which no worker handles, in shard.held"));
 	bms_free(held);
 	bms_free(undone);
 }

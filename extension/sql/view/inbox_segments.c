@@ -112,7 +112,7 @@ say_sender(const ShardDatabase *db, int64 seq)
 	char *who = NULL;
 
 	if (!shard_rights_all_stats())
-		who = pstrdup("members of pg_read_all_stats see whose");
+		who = pstrdup("members of pg_read_all_stats see whose it is");
 	else if (OidIsValid(relid))
 		who = sender_of(relid);
 	return psprintf("a transaction that was open at seq " INT64_FORMAT "%s%s", seq,
