@@ -487,11 +487,16 @@ address(ShardNode *node, int64 now, const ShardCommand *command)
 		shard_node_step_done(node, command->asker.token, false, "this node is not the coordinator");
 }
 
-/* A command that the coordinator carries out: this node, or whichever holds the office. */
+/* A command that the coordinator carries out: this node, or whichever holds the office. A plan waits until there is time for it. */
 static void
 for_coordinator(ShardNode *node, int64 now, const ShardCommand *command)
 {
-	if (node->in_office)
+	bool waits = command->kind == SHARD_COMMAND_PLAN && now < node->next_plan;
+
+#ifdef SHARD_MUTANT_EARLY_PLAN_IS_LOST
+	waits = false;
+#endif
+	if (node->in_office && !waits)
 		execute(node, now, command);
 	else
 		keep_command(node, now, command);
