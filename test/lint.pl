@@ -47,6 +47,9 @@ my $named_later = qr{\b(?:FROM|ONLY|INTO|UPDATE|JOIN|USING|TABLE|TRUNCATE|LOCK|C
 # Functions of users have names that are not written out, too.
 my %quotes_names = map { $_ => 1 } qw(sql/type/admin_table registry/routine sql/type/strategy);
 
+# Where SQL is not run by registry/statement.h: that file itself, a cursor, and functions of users.
+my %runs_sql = map { $_ => 1 } qw(registry/statement link/outbox_table sql/type/strategy);
+
 my $file_limit = 700;
 my $function_limit = 120;
 
@@ -61,6 +64,7 @@ my @checks = (
 	[ comments => 'SQL functions have a comment', \&check_comments ],
 	[ ascii => 'the install script is ASCII, for databases of any encoding', \&check_ascii ],
 	[ door => 'one file plans and executes on tables of users', \&check_door ],
+	[ statements => 'the extension runs its own SQL by registry/statement.h', \&check_statements ],
 	[ faults => 'tests drive all fault points, and no others', \&check_faults ],
 	[ documents => 'documents lead somewhere, and tell each trick once', \&check_documents ],
 	[ masks => 'sets of lanes, groups and workers have bits by functions of their width', \&check_masks ],
@@ -220,6 +224,22 @@ sub check_door
 			finding($file, line_of($source, $string->[0]), 'SQL on a table that is not named; state_door.c is the way to a table of users')
 			  if $string->[1] =~ /$named_later/;
 		}
+	}
+}
+
+sub check_statements
+{
+	for my $file (grep { /\.c$/ } source_files())
+	{
+		my $text = bare_c(slurp($file));
+		my $runs = 0;
+		while ($text =~ /\bSPI_(?:exec|prepare|keepplan|saveplan|cursor)\w*\s*\(/g)
+		{
+			$runs = 1;
+			finding($file, line_of($text, $-[0]), 'runs SQL; see registry/statement.h')
+			  unless $runs_sql{concept($file)};
+		}
+		finding($file, 1, 'is listed as one that runs SQL, and does not') if $runs_sql{concept($file)} && !$runs;
 	}
 }
 

@@ -14,14 +14,16 @@
 #include "core/member/membership.h"
 #include "entity/state_door.h"
 #include "entity/state_orphan.h"
+#include "registry/statement.h"
 
 #include "base/compat.h"
 
 static bool
 finds(const char *query)
 {
-	if (SPI_execute(query, true, 1) != SPI_OK_SELECT)
-		elog(ERROR, "could not look for data");
+	ShardStatement look = {query};
+
+	shard_statement_once_read(&look, NULL, 1);
 	return SPI_processed > 0;
 }
 
@@ -50,6 +52,9 @@ shard_control_data_in_log(int32 type_id)
 static char *
 entities(void)
 {
+	const ShardStatement tables = {
+		"SELECT c.oid, t.type_name FROM shard.type t "
+		"JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) t.state_table::oid"};
 	const ShardStateOrphan *orphan = shard_state_orphan();
 	bool isnull;
 
@@ -58,17 +63,12 @@ entities(void)
 	if (orphan != NULL)
 		return psprintf("the database has " SHARD_JOIN_ORPHAN_WHY ", in table %s", orphan->table);
 
-	if (SPI_execute("SELECT c.oid, t.type_name FROM shard.type t "
-					"JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) t.state_table::oid",
-					true, 0) != SPI_OK_SELECT)
-		elog(ERROR, "could not look for state tables");
+	shard_statement_once_read(&tables, NULL, 0);
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{
-		HeapTuple row = SPI_tuptable->vals[i];
-		TupleDesc desc = SPI_tuptable->tupdesc;
-		const char *type = SPI_getvalue(row, desc, 2);
+		const char *type = shard_statement_text(i, 2);
 
-		switch (shard_state_door_rows(DatumGetObjectId(SPI_getbinval(row, desc, 1, &isnull))))
+		switch (shard_state_door_rows(DatumGetObjectId(shard_statement_column(i, 1, &isnull))))
 		{
 			case SHARD_DOOR_FILLED:
 				return psprintf("the database has entities of type \"%s\"", type);

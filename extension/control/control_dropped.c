@@ -14,6 +14,7 @@
 #include "control/control_private.h"
 #include "registry/registry.h"
 #include "registry/registry_dropped.h"
+#include "registry/statement.h"
 
 #include "base/compat.h"
 
@@ -88,14 +89,16 @@ follow_dropped(void)
 static void
 delete_routes(int32 type_id)
 {
-	Oid types[1] = {INT4OID};
-	Datum values[1] = {Int32GetDatum(type_id)};
+	const ShardStatement delete = {
+		"DELETE FROM shard.route r WHERE r.type_id OPERATOR(pg_catalog.=) $1"
+		" AND NOT EXISTS (SELECT FROM shard.type t"
+		" WHERE t.type_id OPERATOR(pg_catalog.=) r.type_id)",
+		1,
+		{INT4OID}};
+	ShardArguments arguments = {0};
 
-	if (SPI_execute_with_args("DELETE FROM shard.route r WHERE r.type_id OPERATOR(pg_catalog.=) $1"
-							  " AND NOT EXISTS (SELECT FROM shard.type t"
-							  " WHERE t.type_id OPERATOR(pg_catalog.=) r.type_id)",
-							  1, types, values, NULL, false, 0) != SPI_OK_DELETE)
-		elog(ERROR, "could not delete routes of an entity type");
+	shard_statement_add(&arguments, Int32GetDatum(type_id), false);
+	shard_statement_once(&delete, &arguments, SPI_OK_DELETE);
 	shard_control_facts_forget(type_id);
 }
 

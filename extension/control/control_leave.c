@@ -14,6 +14,7 @@
 
 #include "control/control_private.h"
 #include "process/worker.h"
+#include "registry/statement.h"
 
 #include "base/compat.h"
 
@@ -61,16 +62,16 @@ static bool
 has_remains(void)
 {
 	static const char *const tables[] = {"own", "route", "type", "outbox_kept", "parked"};
+	static ShardStatement look = {"SELECT 1 WHERE EXISTS (SELECT FROM shard.own_remains)"
+								  " OR EXISTS (SELECT FROM shard.outbox_kept)"
+								  " OR EXISTS (SELECT FROM shard.parked_remains)"};
+	ShardArguments arguments = {0};
 	bool any;
 
 	if (!shard_control_try(tables, lengthof(tables)))
 		return true;
 	SPI_connect();
-	if (SPI_execute("SELECT 1 WHERE EXISTS (SELECT FROM shard.own_remains)"
-					" OR EXISTS (SELECT FROM shard.outbox_kept)"
-					" OR EXISTS (SELECT FROM shard.parked_remains)",
-					true, 1) != SPI_OK_SELECT)
-		elog(ERROR, "could not look for remains of shards");
+	shard_statement_read(&look, &arguments, 1);
 	any = SPI_processed > 0;
 	SPI_finish();
 	shard_control_commit();

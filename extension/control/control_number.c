@@ -29,25 +29,21 @@
 static bool
 has_data(int32 type_id)
 {
-	static const char *const queries[] = {
-		"SELECT 1 FROM shard.held WHERE type_id OPERATOR(pg_catalog.=) $1 LIMIT 1",
-		"SELECT 1 FROM shard.parked WHERE type_id OPERATOR(pg_catalog.=) $1 LIMIT 1",
-		"SELECT 1 FROM shard.dead_letter WHERE type_id OPERATOR(pg_catalog.=) $1 LIMIT 1",
-		"SELECT 1 FROM shard.shard_input WHERE type_id OPERATOR(pg_catalog.=) $1 LIMIT 1",
-		"SELECT 1 FROM shard.ordered WHERE type_id OPERATOR(pg_catalog.=) $1 LIMIT 1",
-		"SELECT 1 FROM shard.own WHERE type_id OPERATOR(pg_catalog.=) $1 LIMIT 1",
-		"SELECT 1 FROM shard.route WHERE type_id OPERATOR(pg_catalog.=) $1 LIMIT 1"};
-	Oid types[1] = {INT4OID};
-	Datum values[1] = {Int32GetDatum(type_id)};
+	const ShardStatement look = {
+		"SELECT WHERE EXISTS (SELECT FROM shard.held WHERE type_id OPERATOR(pg_catalog.=) $1)"
+		" OR EXISTS (SELECT FROM shard.parked WHERE type_id OPERATOR(pg_catalog.=) $1)"
+		" OR EXISTS (SELECT FROM shard.dead_letter WHERE type_id OPERATOR(pg_catalog.=) $1)"
+		" OR EXISTS (SELECT FROM shard.shard_input WHERE type_id OPERATOR(pg_catalog.=) $1)"
+		" OR EXISTS (SELECT FROM shard.ordered WHERE type_id OPERATOR(pg_catalog.=) $1)"
+		" OR EXISTS (SELECT FROM shard.own WHERE type_id OPERATOR(pg_catalog.=) $1)"
+		" OR EXISTS (SELECT FROM shard.route WHERE type_id OPERATOR(pg_catalog.=) $1)",
+		1,
+		{INT4OID}};
+	ShardArguments arguments = {0};
 
-	for (int i = 0; i < (int) lengthof(queries); i++)
-	{
-		if (SPI_execute_with_args(queries[i], 1, types, values, NULL, true, 1) != SPI_OK_SELECT)
-			elog(ERROR, "could not look for data of an entity type");
-		if (SPI_processed > 0)
-			return true;
-	}
-	return shard_control_data_in_log(type_id);
+	shard_statement_add(&arguments, Int32GetDatum(type_id), false);
+	shard_statement_once_read(&look, &arguments, 1);
+	return SPI_processed > 0 || shard_control_data_in_log(type_id);
 }
 
 static ShardStatement update_negative = {

@@ -14,13 +14,14 @@
 
 #include "entity/state_door.h"
 #include "entity/state_orphan.h"
+#include "registry/statement.h"
 
 #include "base/compat.h"
 
 /* Tables that are looked at where all of them are told; the first one that has rows is looked for among all. */
 #define TABLES 200
 
-static const char *const query =
+static ShardStatement tables = {
 	"SELECT c.oid, pg_catalog.format('shard_entity.%I', c.relname)"
 	" FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n"
 	"  ON n.oid OPERATOR(pg_catalog.=) c.relnamespace"
@@ -31,32 +32,30 @@ static const char *const query =
 	"  AND a.attname OPERATOR(pg_catalog.=) ANY (ARRAY['shard', 'entity_id']::pg_catalog.name[]))"
 	" AND NOT EXISTS (SELECT FROM shard.type t"
 	"  WHERE t.state_table::pg_catalog.oid OPERATOR(pg_catalog.=) c.oid)"
-	" ORDER BY c.relname LIMIT $1";
+	" ORDER BY c.relname LIMIT $1",
+	1,
+	{INT4OID}};
 
 /* The orphans that have rows, or may have; first: only the first of them. */
 static List *
 look(bool first)
 {
-	Oid types[1] = {INT4OID};
-	Datum values[1] = {Int32GetDatum(TABLES)};
-	const char nulls[] = {first ? 'n' : ' ', '\0'};
+	ShardArguments arguments = {0};
 	List *orphans = NIL;
 	bool isnull;
 
-	if (SPI_execute_with_args(query, 1, types, values, nulls, true, 0) != SPI_OK_SELECT)
-		elog(ERROR, "could not look for state tables");
+	shard_statement_add(&arguments, Int32GetDatum(TABLES), first);
+	shard_statement_read(&tables, &arguments, 0);
 	for (uint64 i = 0; i < SPI_processed && !(first && orphans != NIL); i++)
 	{
-		HeapTuple row = SPI_tuptable->vals[i];
-		TupleDesc desc = SPI_tuptable->tupdesc;
-		Oid table = DatumGetObjectId(SPI_getbinval(row, desc, 1, &isnull));
+		Oid table = DatumGetObjectId(shard_statement_column(i, 1, &isnull));
 		ShardDoorRows rows = shard_state_door_rows(table);
 		ShardStateOrphan *orphan;
 
 		if (rows == SHARD_DOOR_EMPTY)
 			continue;
 		orphan = palloc(sizeof(ShardStateOrphan));
-		orphan->table = SPI_getvalue(row, desc, 2);
+		orphan->table = shard_statement_text(i, 2);
 		orphan->busy = rows == SHARD_DOOR_BUSY;
 		orphans = lappend(orphans, orphan);
 	}

@@ -34,6 +34,7 @@
 #include "log/log.h"
 #include "link/stream_position_table.h"
 #include "process/rotation.h"
+#include "registry/statement.h"
 
 #include "base/compat.h"
 
@@ -192,6 +193,7 @@ static void
 truncate_segment(int number, int64 last_seq)
 {
 	char command[64];
+	ShardStatement truncate = {command};
 
 	snprintf(command, sizeof(command), "TRUNCATE shard.inbox_%d", number);
 	PushActiveSnapshot(GetTransactionSnapshot());
@@ -200,8 +202,7 @@ truncate_segment(int number, int64 last_seq)
 	emptying = true;
 	PG_TRY();
 	{
-		if (SPI_execute(command, false, 0) != SPI_OK_UTILITY)
-			elog(ERROR, "could not run \"%s\"", command);
+		shard_statement_once(&truncate, NULL, SPI_OK_UTILITY);
 	}
 	PG_FINALLY();
 	{

@@ -15,6 +15,7 @@
 #include "registry/catalog.h"
 #include "shared/board.h"
 #include "registry/registry_dropped.h"
+#include "registry/statement.h"
 
 #include "base/compat.h"
 
@@ -22,11 +23,11 @@
 static uint64
 run(const char *command, int expected, int32 type_id)
 {
-	Oid types[] = {INT4OID};
-	Datum values[] = {Int32GetDatum(type_id)};
+	ShardStatement statement = {command, 1, {INT4OID}};
+	ShardArguments arguments = {0};
 
-	if (SPI_execute_with_args(command, 1, types, values, NULL, false, 0) != expected)
-		elog(ERROR, "could not execute \"%s\"", command);
+	shard_statement_add(&arguments, Int32GetDatum(type_id), false);
+	shard_statement_once(&statement, &arguments, expected);
 	return SPI_processed;
 }
 
@@ -72,19 +73,19 @@ shard_registry_dropped_end(int32 type_id)
 void
 shard_registry_dropped_take(const char *name, int32 type_id)
 {
-	Oid types[] = {TEXTOID};
-	Datum values[] = {CStringGetTextDatum(name)};
-	bool isnull;
+	const ShardStatement look = {
+		"SELECT type_id FROM shard.type WHERE type_name OPERATOR(pg_catalog.=) $1"
+		" AND mode OPERATOR(pg_catalog.=) 'dropped' FOR UPDATE",
+		1,
+		{TEXTOID}};
+	ShardArguments arguments = {0};
 	int32 left;
 
-	if (SPI_execute_with_args(
-			"SELECT type_id FROM shard.type WHERE type_name OPERATOR(pg_catalog.=) $1"
-			" AND mode OPERATOR(pg_catalog.=) 'dropped' FOR UPDATE",
-			1, types, values, NULL, false, 1) != SPI_OK_SELECT)
-		elog(ERROR, "could not read shard.type");
+	shard_statement_add_string(&arguments, name);
+	shard_statement_once(&look, &arguments, SPI_OK_SELECT);
 	if (SPI_processed == 0)
 		return;
-	left = DatumGetInt32(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+	left = shard_statement_int4(0, 1);
 	if (left == type_id)
 		(void) run("DELETE FROM shard.type WHERE type_id OPERATOR(pg_catalog.=) $1", SPI_OK_DELETE,
 				   type_id);

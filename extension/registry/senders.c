@@ -10,11 +10,12 @@
 
 #include "registry/security.h"
 #include "registry/senders.h"
+#include "registry/statement.h"
 
 #include "base/compat.h"
 
 /* Turns of workers are short and are left out, and so is the session that looks. */
-static const char *const senders_query =
+static ShardStatement look = {
 	"SELECT CASE WHEN l.pid IS NULL THEN 'a prepared transaction, see pg_prepared_xacts'"
 	" ELSE format('process %s%s, whose transaction is open since %s', l.pid,"
 	" CASE WHEN $1 THEN format(' of role \"%s\"', a.usename) END, date_trunc('second', a.xact_start)) END"
@@ -24,13 +25,14 @@ static const char *const senders_query =
 	" AND l.classid = 'shard.type'::regclass"
 	" AND l.objid = (SELECT e.oid FROM pg_extension e WHERE e.extname = 'shard')"
 	" AND l.pid IS DISTINCT FROM pg_backend_pid() AND coalesce(a.backend_type, '') NOT LIKE 'shard %'"
-	" ORDER BY a.xact_start NULLS FIRST LIMIT 5";
+	" ORDER BY a.xact_start NULLS FIRST LIMIT 5",
+	1,
+	{BOOLOID}};
 
 const char *
 shard_senders_list(bool roles)
 {
-	Oid types[1] = {BOOLOID};
-	Datum values[1] = {BoolGetDatum(roles)};
+	ShardArguments arguments = {0};
 	MemoryContext context = CurrentMemoryContext;
 	ShardSecurity security = {0};
 	StringInfoData list;
@@ -38,11 +40,11 @@ shard_senders_list(bool roles)
 	initStringInfo(&list);
 	shard_security_begin_system(&security);
 	SPI_connect();
-	if (SPI_execute_with_args(senders_query, 1, types, values, NULL, true, 0) != SPI_OK_SELECT)
-		elog(ERROR, "could not execute \"%s\"", senders_query);
+	shard_statement_add(&arguments, BoolGetDatum(roles), false);
+	shard_statement_read(&look, &arguments, 0);
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{
-		const char *text = SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1);
+		const char *text = shard_statement_text(i, 1);
 		MemoryContext old = MemoryContextSwitchTo(context);
 
 		appendStringInfo(&list, "%s%s", i > 0 ? "; " : "", text);

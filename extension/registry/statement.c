@@ -1,6 +1,6 @@
 /*
  * registry/statement.c
- *		The extension's own SQL on ordinary tables: planned at first use, kept for the life of the process.
+ *		The extension's own SQL: planned at first use, kept for the life of the process; or planned for one call.
  */
 #include "postgres.h"
 
@@ -85,6 +85,37 @@ shard_statement_run_in_order(ShardStatement *statement, ShardArguments *argument
 	AtEOXact_GUC(true, level);
 }
 
+static void
+execute_once(const ShardStatement *statement, const ShardArguments *arguments, bool read_only,
+			 int limit, int expected)
+{
+	ShardArguments none = {0};
+	int result;
+
+	if (arguments == NULL)
+		arguments = &none;
+	ShardAssert(arguments->count == statement->parameters);
+	result = SPI_execute_with_args(statement->sql, statement->parameters,
+								   unconstify(ShardStatement *, statement)->type,
+								   unconstify(ShardArguments *, arguments)->value, arguments->null,
+								   read_only, limit);
+	if (result < 0 || (expected != 0 && result != expected))
+		elog(ERROR, "could not run \"%s\"", statement->sql);
+}
+
+void
+shard_statement_once(const ShardStatement *statement, const ShardArguments *arguments, int expected)
+{
+	execute_once(statement, arguments, false, 0, expected);
+}
+
+void
+shard_statement_once_read(const ShardStatement *statement, const ShardArguments *arguments,
+						  int limit)
+{
+	execute_once(statement, arguments, true, limit, SPI_OK_SELECT);
+}
+
 void
 shard_statement_change(ShardStatement *statement, ShardArguments *arguments, int expected)
 {
@@ -107,6 +138,12 @@ Datum
 shard_statement_column(uint64 number, int column, bool *isnull)
 {
 	return SPI_getbinval(SPI_tuptable->vals[number], SPI_tuptable->tupdesc, column, isnull);
+}
+
+char *
+shard_statement_text(uint64 number, int column)
+{
+	return SPI_getvalue(SPI_tuptable->vals[number], SPI_tuptable->tupdesc, column);
 }
 
 int32

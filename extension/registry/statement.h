@@ -1,9 +1,10 @@
 /*
  * registry/statement.h
- *		The extension's own SQL on ordinary tables: planned at first use, kept for the life of the process.
+ *		The extension's own SQL: planned at first use, kept for the life of the process; or planned for one call.
  *
- * For the exceptional path of workers, which act as the bootstrap superuser; a message that is simply handled runs none
- * of it. The caller has ended any stretch of user code.
+ * For the exceptional path of workers, which act as the bootstrap superuser, and for functions of operators; a message that
+ * is simply handled runs none of it. The caller has ended any stretch of user code. What goes wrong is an internal error that
+ * shows the statement; errors of the statement itself pass.
  */
 #pragma once
 
@@ -52,6 +53,15 @@ extern struct _SPI_plan *shard_statement_plan(ShardStatement *statement);
  */
 extern void shard_statement_run_in_order(ShardStatement *statement, ShardArguments *arguments);
 
+/*
+ * The same as shard_statement_run and shard_statement_read, planned for this call alone: for text that is put together, and for
+ * what a session does once. arguments: NULL if there are no parameters. expected 0: whatever succeeds.
+ */
+extern void shard_statement_once(const ShardStatement *statement, const ShardArguments *arguments,
+								 int expected);
+extern void shard_statement_once_read(const ShardStatement *statement,
+									  const ShardArguments *arguments, int limit);
+
 /* Runs a statement that returns nothing; the second must change exactly one row. */
 extern void
 shard_statement_change(ShardStatement *statement, ShardArguments *arguments, int expected);
@@ -60,6 +70,9 @@ shard_statement_change_one(ShardStatement *statement, ShardArguments *arguments,
 
 /* A column of a row of the result, in SPI's memory. */
 extern Datum shard_statement_column(uint64 number, int column, bool *isnull);
+
+/* The same as text, in the current memory context; NULL for SQL NULL. */
+extern char *shard_statement_text(uint64 number, int column);
 
 /* The same as int4 and int8; 0 for SQL NULL. */
 extern int32 shard_statement_int4(uint64 number, int column);

@@ -272,12 +272,12 @@ static const struct
 	[SHARD_BOARD_JOURNAL] = {"this database is a journal and takes no messages",
 							 "It keeps the map of a cluster, and is no member.",
 							 "Send at a member of the cluster."},
-	[SHARD_BOARD_DOWNED] = {
-		"this node was downed and takes no messages",
-		"The shards of the node wait for it, with "
-		"their states and messages.",
-		"Send at another member. This node comes back when its server is restarted, or by "
-		"shard_admit() here; see shard_health()."},
+	[SHARD_BOARD_DOWNED] =
+		{"this node was downed and takes no messages",
+		 "The shards of the node wait for it, with "
+		 "their states and messages.",
+		 "Send at another member. This node comes back when its server is restarted, or by "
+		 "shard_admit() here; see shard_health()."},
 	[SHARD_BOARD_SUPERSEDED] = {
 		"this node waits for its admission and takes no messages",
 		"Another incarnation of the node lives: this database is a former life of it.",

@@ -364,8 +364,8 @@ a_message(Choices *choices, int at)
 		message.to_inc = a_number(choices);
 	message.b = a_ballot(choices, at);
 	message.ballot = a_ballot(choices, at);
-	message.point = a_point(choices, at);
-	message.n = a_version(choices, at);
+	message.any_point = a_point(choices, at);
+	message.any_n = a_version(choices, at);
 	message.commit_n = a_version(choices, at);
 	message.token =
 		choose(choices, 4) == 0 ? now + choose(choices, 4) * SHARD_SECOND : choose(choices, 8);

@@ -69,9 +69,9 @@ make_message(int kind, ShardMapEntry *entries, int n_entries)
 	static int32 nodes[] = {1, 2};
 	ShardControl message = {.kind = (ShardControlKind) kind, .from = 2, .from_inc = 1, .b = 131073};
 
-	message.point.b = 131073;
-	message.point.n = 3;
-	message.n = 4;
+	message.any_point.b = 131073;
+	message.any_point.n = 3;
+	message.any_n = 4;
 	message.commit_n = 6;
 	message.token = 1;
 	message.node = 2;
@@ -153,8 +153,11 @@ write_join(void)
 	StringInfoData out;
 	ShardControl join = {.kind = SHARD_CONTROL_JOIN, .entries = entries, .n_entries = 1};
 	ShardControl admit = {.kind = SHARD_CONTROL_ADMIT, .from = 2, .node = 2};
-	ShardControl ack = {.kind = SHARD_CONTROL_HEARTBEAT_ACK, .from = 2, .from_inc = 1, .n = 20};
-	ShardControl host = {.kind = SHARD_CONTROL_REGISTER, .from = 2, .from_inc = 1, .n = 20};
+	ShardControl ack = {.kind = SHARD_CONTROL_HEARTBEAT_ACK,
+						.from = 2,
+						.from_inc = 1,
+						.learned_n = 20};
+	ShardControl host = {.kind = SHARD_CONTROL_REGISTER, .from = 2, .from_inc = 1, .learned_n = 20};
 	ShardControl homes = {.kind = SHARD_CONTROL_GET_SHARD_HOMES, .from = 2, .from_inc = 1};
 
 	Assert(n_entries > 1);

@@ -60,11 +60,37 @@ options_of(const Arguments *arguments, uint64 seed, const FlowModel *model)
 		options.settle = 60 * SHARD_SECOND;
 		options.kinds &= ~fault_operator();
 	}
+	switch (PICK(8))
+	{
+		case 0:
+			options.plans = WORLD_PLANS_COORDINATOR;
+			break;
+		case 1:
+			options.plans = WORLD_PLANS_ANYWHERE;
+			break;
+	}
 #undef PICK
 	if (arguments->trace)
 		options.trace = stdout;
 	fault_plan(&options);
 	return options;
+}
+
+/* The same history, with plans that are refused: nodes say the same in it. */
+static bool
+is_the_same_without_plans(const World *world, char *text, size_t size)
+{
+	WorldOptions options = world->options;
+	World *other;
+	bool same;
+
+	options.plans_refused = true;
+	options.trace = NULL;
+	other = world_create(&options);
+	(void) world_run(other);
+	same = plans_have_no_trace(world, other, text, size);
+	world_destroy(other);
+	return same;
 }
 
 /* True: all was well. */
@@ -76,6 +102,9 @@ run_once(const WorldOptions *options, char *text, size_t size, World *counts)
 
 	if (violation)
 		strlcpy(text, violation, size);
+	else if (options->plans == WORLD_PLANS_COORDINATOR &&
+			 !is_the_same_without_plans(world, text, size))
+		violation = text;
 	counts->n_events += world->n_events;
 	counts->n_messages += world->n_messages;
 	counts->n_applied += world->n_applied;
@@ -84,6 +113,8 @@ run_once(const WorldOptions *options, char *text, size_t size, World *counts)
 	counts->n_lost += world->n_lost;
 	counts->n_moves += check_told(world->check);
 	counts->n_offices += world->n_offices;
+	counts->n_plans += world->n_plans;
+	counts->n_plans_followed += world->n_plans_followed;
 	world_destroy(world);
 	return violation == NULL;
 }
@@ -123,13 +154,13 @@ print_history(const WorldOptions *options, const char *text)
 {
 	printf("seed %llu: %s\n", (unsigned long long) options->seed, text);
 	printf(
-		"  %d nodes, %d shards, %d entities, %lld s, loss %d %%, delay %lld us, clocks %d ppm%s%s%s%s%s%s\n",
+		"  %d nodes, %d shards, %d entities, %lld s, loss %d %%, delay %lld us, clocks %d ppm%s%s%s%s%s%s%s\n",
 		options->nodes, options->shards, options->entities,
 		(long long) (options->duration / SHARD_SECOND), options->loss_percent,
 		(long long) options->delay, options->clock_ppm, options->leased ? ", leased type" : "",
 		options->journal ? ", journal" : "", options->standby_gate ? ", standbys" : "",
 		options->storm ? ", storm" : "", options->functions ? ", functions" : "",
-		options->liveness ? ", liveness" : "");
+		options->liveness ? ", liveness" : "", options->plans ? ", plans" : "");
 	for (int i = 0; i < options->n_faults; i++)
 	{
 		if (options->faults[i].off)
@@ -165,7 +196,8 @@ sum(int64 histories, double seconds)
 	printf("#");
 	for (int kind = 0; kind < FAULT_KINDS; kind++)
 		printf(" %s %d,", fault_name((FaultKind) kind), totals.applied[kind]);
-	printf(" lost for ever %d\n", totals.n_lost);
+	printf(" lost for ever %d, plans %d, with moves of a round %d\n", totals.n_lost, totals.n_plans,
+		   totals.n_plans_followed);
 }
 
 static bool

@@ -349,6 +349,7 @@ carry_out(World *world, Instance *instance, const ShardAction *action)
 			if (action->message && action->message->kind == SHARD_CONTROL_JOIN_REPLY &&
 				action->message->flag)
 				host_lets_in(world, instance);
+			plans_sent(world, instance, action);
 			send(world, instance, action);
 			break;
 		case SHARD_ACTION_PERSIST:
@@ -367,6 +368,11 @@ carry_out(World *world, Instance *instance, const ShardAction *action)
 						action->flag ? "done" : "refused", action->text ? action->text : "");
 			if (action->flag)
 				commands_done(world, instance, action->token);
+			plans_done(world, instance, action);
+			break;
+		case SHARD_ACTION_PREPARE_IMPORT:
+			plans_prepares(world, instance->node_id, &action->shard);
+			world->model->action(instance->flow, action);
 			break;
 		case SHARD_ACTION_LOG:
 			world_trace(world, "%s: %s", instance->dsn, action->text);

@@ -90,7 +90,7 @@ make_up(Instance *instance, int32 from, uint32 number, ShardMapEntry *entry, Sha
 			message.kind = number / 6 % 2 ? SHARD_CONTROL_PREPARE : SHARD_CONTROL_HEARTBEAT;
 			message.b = (uint16) promised == from ? promised : from;
 			message.ballot = promised + (number / 12 % 2 ? 1 << 16 : 0);
-			message.point = (ShardMapPoint){promised, PG_INT32_MAX};
+			message.remembered = (ShardMapPoint){promised, PG_INT32_MAX};
 			break;
 		case 6:
 			/* what the member's operator is to have said, and last of all */
@@ -104,7 +104,7 @@ make_up(Instance *instance, int32 from, uint32 number, ShardMapEntry *entry, Sha
 			break;
 		case 7:
 			message.kind = SHARD_CONTROL_GRACEFUL_SHUTDOWN_REQ;
-			message.n = message.token = PG_INT64_MAX / 2;
+			message.wish = message.token = PG_INT64_MAX / 2;
 			break;
 		case 8:
 			message.kind = SHARD_CONTROL_ADMIT;
@@ -116,9 +116,10 @@ make_up(Instance *instance, int32 from, uint32 number, ShardMapEntry *entry, Sha
 		default:
 			home.phase = SHARD_HOME_STABLE;
 			message.kind = number / 5 % 2 ? SHARD_CONTROL_LEARN : SHARD_CONTROL_SHARD_HOMES;
-			message.n = shard_map_point(learned).n;
-			message.commit_n = message.n + 1;
-			*entry = shard_record_put_home(1, (int32) (number / 10 % 4), &home, message.n, arena);
+			message.above = shard_map_point(learned).n;
+			message.commit_n = message.above + 1;
+			*entry =
+				shard_record_put_home(1, (int32) (number / 10 % 4), &home, message.above, arena);
 			entry->n = message.commit_n;
 			message.entries = entry;
 			message.n_entries = 1;

@@ -332,6 +332,7 @@ world_destroy(World *world)
 	pfree(world->heap);
 	judge_destroy(world);
 	commands_destroy(world);
+	plans_destroy(world);
 	if (world->liveness)
 		pfree(world->liveness);
 	check_destroy(world->check);
@@ -403,6 +404,7 @@ world_run(World *world)
 		world_later(world, 1000000 + world_random(world, 500000), client_acts, instance, false, 0,
 					0, NULL, 0);
 	}
+	plans_begin(world);
 	for (int i = 0; i < world->options.n_faults; i++)
 		world_later(world, world->options.faults[i].at, fault_due, NULL, false, i, 0, NULL, 0);
 	world_later(world, world->options.duration, heal_due, NULL, false, 0, 0, NULL, 0);
@@ -421,6 +423,8 @@ world_run(World *world)
 			pfree(event.bytes);
 		if (over)
 			break;
+		if (world->options.plans_refused && world->healed)
+			return check_violation(world->check);
 		/* Once all is quiet there is no need to watch it. */
 		if (world->quiet && world->n_events % 256 == 0 && settled(world, why, sizeof(why)))
 			break;

@@ -28,6 +28,7 @@
 /* Tokens of operators' commands. */
 #define WORLD_JOIN 1
 #define WORLD_COMMAND 2 /* and above: those that are looked for when they are done */
+#define WORLD_PLAN (INT64CONST(1) << 40) /* above: questions for plans, and what follows them */
 
 #define WORLD_JOURNAL 10000 /* the id of the journal (R14) */
 
@@ -94,6 +95,14 @@ typedef enum WorldLost
 	WORLD_LOST_FROZEN
 } WorldLost;
 
+/* Where operators ask which moves would begin. */
+typedef enum WorldPlans
+{
+	WORLD_PLANS_NONE = 0,
+	WORLD_PLANS_COORDINATOR, /* at the coordinator's node */
+	WORLD_PLANS_ANYWHERE
+} WorldPlans;
+
 /* What a history is made of; all derived from the seed unless given. */
 typedef struct WorldOptions
 {
@@ -112,9 +121,11 @@ typedef struct WorldOptions
 	int loss_percent;  /* of messages, always */
 	int64 delay;	   /* of messages, usually */
 	int clock_ppm;	   /* how wrong clocks may be */
-	int64 gap_timeout; /* after which missing numbers are given up */
-	bool gap_from_one; /* entities with numbers begin with 1 */
-	uint64 kinds;	   /* faults that may occur, a bit each */
+	WorldPlans plans;
+	bool plans_refused; /* each of them; the history ends when all heals */
+	int64 gap_timeout;	/* after which missing numbers are given up */
+	bool gap_from_one;	/* entities with numbers begin with 1 */
+	uint64 kinds;		/* faults that may occur, a bit each */
 	int n_faults;
 	Fault faults[WORLD_MAX_FAULTS];
 	FILE *trace;
@@ -220,10 +231,13 @@ typedef struct World
 	int32 judged_era;		   /* the newest that a journal began */
 	struct Chain *chain;	   /* what was decided, by n */
 	struct Commands *commands; /* what operators wanted; NULL: nothing yet */
+	struct Plans *plans;	   /* NULL: nobody asks for any */
 	/* counts, for the report */
 	int n_applied;
 	int applied[FAULT_KINDS];
 	int n_lost; /* instances, for ever */
+	int n_plans;
+	int n_plans_followed; /* and listed moves that a round then began */
 	int64 n_messages;
 	int64 n_events;
 	int n_moves;
@@ -319,6 +333,18 @@ extern void commands_give(World *world, Instance *instance, ShardCommand *event)
 extern void commands_learned(World *world, int32 era, const ShardMapEntry *entry);
 extern void commands_done(World *world, const Instance *instance, int64 token);
 extern void commands_destroy(World *world);
+
+/*
+ * plans.c: a history begins; a command is done; a node is asked, maybe by itself, to prepare an import; a node says something to
+ * another one; the end
+ */
+extern void plans_begin(World *world);
+extern void plans_done(World *world, const Instance *instance, const ShardAction *action);
+extern void plans_prepares(World *world, int32 node, const ShardShardRef *shard);
+extern void plans_sent(World *world, const Instance *instance, const ShardAction *action);
+extern void plans_destroy(World *world);
+/* Did nodes say the same in the same history with plans that were refused? False: text gets the violation. */
+extern bool plans_have_no_trace(const World *with, const World *refused, char *text, size_t size);
 
 /* liveness.c */
 extern void liveness_cut(World *world);	  /* some nodes are lost, from now on */

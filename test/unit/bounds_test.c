@@ -35,7 +35,7 @@ test_registrations(void)
 				give_as(at, from, 0,
 						(ShardControl){
 							.kind = SHARD_CONTROL_REGISTER,
-							.n = shard_map_point(shard_node_learned(machines[at].node)).n,
+							.learned_n = shard_map_point(shard_node_learned(machines[at].node)).n,
 							.commit_n =
 								far ? INT64CONST(1) << 60
 									: shard_map_point(shard_node_learned(machines[at].node)).n,
@@ -144,11 +144,11 @@ test_holders(void)
 	{
 		ShardControl message = {.kind = kinds[i], .b = ballot, .n_entries = 1, .entries = &entry};
 
-		message.point = mine;
+		message.any_point = mine;
 		if (kinds[i] == SHARD_CONTROL_ACCEPT)
-			message.n = mine.n + 1;
+			message.batch_n = mine.n + 1;
 		if (kinds[i] == SHARD_CONTROL_SYNC)
-			message.point.n++;
+			message.target.n++;
 		give_as(2, 2, 0, message);
 	}
 	ok(shard_map_compare(shard_map_point(accepted), mine) == 0 &&
@@ -318,12 +318,13 @@ test_deltas(void)
 	ok(decided > 5, "there is something to say");
 	for (int64 n = 1; n < decided; n++)
 	{
-		receive_as(at, other + 1, 0, (ShardControl){.kind = SHARD_CONTROL_GET_DELTA, .n = n});
+		receive_as(at, other + 1, 0,
+				   (ShardControl){.kind = SHARD_CONTROL_GET_DELTA, .learned_n = n});
 		learns += count_learns();
 	}
 	is_int(learns, 4, "it is told a few times");
 	run(SHARD_RESEND_INTERVAL);
-	receive_as(at, other + 1, 0, (ShardControl){.kind = SHARD_CONTROL_GET_DELTA, .n = 1});
+	receive_as(at, other + 1, 0, (ShardControl){.kind = SHARD_CONTROL_GET_DELTA, .learned_n = 1});
 	is_int(count_learns(), 1, "and again when that may have been lost");
 }
 

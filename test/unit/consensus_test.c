@@ -36,9 +36,9 @@ learn(Node *node, const ShardControl *message)
 	ShardMapPoint point = shard_map_point(node->learned);
 	ShardMapEntry row = {point_key, message->commit_n, false, 0, ""};
 
-	if (message->commit_n <= point.n || message->n > point.n)
+	if (message->commit_n <= point.n || message->above > point.n)
 		return;
-	if (message->n == 0)
+	if (message->above == 0)
 	{
 		shard_map_clear(node->learned);
 		shard_action_clear(node->out, SHARD_STORE_LEARNED);
@@ -83,8 +83,8 @@ heartbeat(Node *node, const ShardControl *message)
 	answer = shard_action_send(node->out, message->from, SHARD_CONTROL_HEARTBEAT_ACK);
 	answer->b = message->b;
 	answer->token = message->token;
-	answer->n = shard_map_point(node->learned).n;
-	answer->point = shard_map_point(shard_voter_map(node->voter));
+	answer->learned_n = shard_map_point(node->learned).n;
+	answer->accepted = shard_map_point(shard_voter_map(node->voter));
 	answer->ballot = shard_voter_promised(node->voter);
 }
 

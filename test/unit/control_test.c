@@ -46,9 +46,9 @@ full_message(void)
 	message.to_inc = -7;
 	message.b = PG_INT64_MAX;
 	message.ballot = PG_INT64_MIN;
-	message.point.b = 8;
-	message.point.n = 9;
-	message.n = 10;
+	message.any_point.b = 8;
+	message.any_point.n = 9;
+	message.any_n = 10;
 	message.commit_n = 11;
 	message.token = 12;
 	message.flag = true;
@@ -85,7 +85,7 @@ test_round_trip(void)
 	shard_control_encode(&again, &got);
 	ok(out.len == again.len && memcmp(out.data, again.data, out.len) == 0, "comes back the same");
 	ok(got.kind == message.kind && got.to_inc == -7 && got.ballot == PG_INT64_MIN &&
-		   got.point.n == 9 && got.flag && strcmp(got.text, message.text) == 0,
+		   got.any_point.n == 9 && got.flag && strcmp(got.text, message.text) == 0,
 	   "with its fields");
 	ok(got.n_entries == 2 && got.entries[0].length == 3 &&
 		   memcmp(got.entries[0].value, "x\0y", 3) == 0 && got.entries[1].deleted &&

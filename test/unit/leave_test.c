@@ -255,7 +255,7 @@ late_wish(ShardControlKind kind)
 							.word2 = kind == SHARD_CONTROL_COMMAND ? SHARD_COMMAND_STAY : 0,
 							.b = shard_proposer_ballot(shard_node_proposer(machines[0].node)),
 							.uuid = machines[other].node->code,
-							.n = 1};
+							.any_n = 1};
 	StringInfoData buffer;
 
 	initStringInfo(&buffer);

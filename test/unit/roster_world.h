@@ -255,8 +255,8 @@ heartbeat(Peer *peer, const ShardControl *message)
 	reply = shard_action_send(out, message->from, SHARD_CONTROL_HEARTBEAT_ACK);
 	reply->b = message->b;
 	reply->token = message->token;
-	reply->n = shard_map_point(peer->learned).n;
-	reply->point = shard_map_point(shard_voter_map(peer->voter));
+	reply->learned_n = shard_map_point(peer->learned).n;
+	reply->accepted = shard_map_point(shard_voter_map(peer->voter));
 	reply->voter_state = shard_voter_state(peer->voter);
 	reply->nodes = peer->unreachable;
 	reply->n_nodes = peer->n_unreachable;
@@ -281,12 +281,12 @@ receive(Peer *peer, const ShardControl *message)
 			heartbeat(peer, message);
 			return;
 		case SHARD_CONTROL_LEARN:
-			if (message->n <= shard_map_point(peer->learned).n &&
+			if (message->above <= shard_map_point(peer->learned).n &&
 				message->commit_n > shard_map_point(peer->learned).n)
 				learn(peer, message->entries, message->n_entries, message->commit_n);
 			return;
 		case SHARD_CONTROL_GRANT:
-			shard_lease_grant(&peer->lease, message->token, message->ttl_ms, message->n, now);
+			shard_lease_grant(&peer->lease, message->token, message->ttl_ms, message->facts_n, now);
 			peer->grants++;
 			return;
 		case SHARD_CONTROL_JOIN_REPLY:

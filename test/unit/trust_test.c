@@ -22,7 +22,7 @@ test_ballots(void)
 	for (int i = 0; i < (int) lengthof(kinds); i++)
 		for (int at = 0; at < 3; at++)
 		{
-			ShardControl message = {.kind = kinds[i], .b = FAR_BALLOT, .n = 1000};
+			ShardControl message = {.kind = kinds[i], .b = FAR_BALLOT, .any_n = 1000};
 
 			if (kinds[i] == SHARD_CONTROL_NACK || kinds[i] == SHARD_CONTROL_HEARTBEAT_ACK)
 			{
@@ -75,7 +75,7 @@ test_reminders(void)
 						(ShardControl){.kind = kinds[i],
 									   .b = (uint16) promised(at) == from ? promised(at) : from,
 									   .ballot = promised(at),
-									   .point = {promised(at), 1000000}});
+									   .remembered = {promised(at), 1000000}});
 			}
 	for (int at = 0; at < 3; at++)
 		amnesiacs += shard_voter_state(shard_node_voter(machines[at].node)) == SHARD_VOTER_AMNESIAC;
@@ -341,8 +341,11 @@ test_facts(void)
 	home.phase = SHARD_HOME_STABLE;
 	entry = shard_record_put_home(1, 5, &home, n, arena);
 	entry.n = n + 1;
-	learn = (ShardControl){
-		.kind = SHARD_CONTROL_LEARN, .n = n, .commit_n = n + 1, .n_entries = 1, .entries = &entry};
+	learn = (ShardControl){.kind = SHARD_CONTROL_LEARN,
+						   .above = n,
+						   .commit_n = n + 1,
+						   .n_entries = 1,
+						   .entries = &entry};
 	homes = (ShardControl){.kind = SHARD_CONTROL_SHARD_HOMES, .n_entries = 1, .entries = &entry};
 	for (int via = 0; via <= 3; via += 3)
 	{
@@ -364,7 +367,7 @@ test_facts(void)
 	/* The database that keeps the map is believed what it answers, and nobody who calls in its name. */
 	shard_arena_reset(arena);
 	entry = shard_record_put_home(1, 6, &home, n, arena);
-	learn.n = n + 1;
+	learn.above = n + 1;
 	entry.n = learn.commit_n = n + 2;
 	machines[1].node->config.journal_node = 3;
 	give_as(1, 3, 0, learn);
@@ -496,7 +499,7 @@ test_answers_for_others(void)
 				continue;
 			three_nodes();
 			n = shard_map_point(shard_node_learned(machines[1].node)).n;
-			learn.n = n;
+			learn.above = n;
 			learn.commit_n = entry.n = n + 1;
 			give_as(1, names[name], vias[v], learn);
 			ok(!shard_node_fenced(machines[1].node), "the end of node 2, via %d as node %d",

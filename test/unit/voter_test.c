@@ -74,9 +74,9 @@ test_reminders(void)
 		for (int k = 0; k <= i; k++)
 		{
 			message.kind = kinds[k];
-			message.point =
+			message.any_point =
 				k == 1 ? (ShardMapPoint){message.b, 2} : shard_map_point(shard_voter_map(voter));
-			message.n = k == 2 ? 3 : 0;
+			message.batch_n = k == 2 ? 3 : 0;
 			shard_action_reset(out);
 			shard_voter_receive(voter, 0, &message, false, out);
 			message = last_sent(out, 1);
@@ -85,7 +85,7 @@ test_reminders(void)
 		}
 		shard_voter_remind(other, 1, &reminder);
 		is_int(reminder.ballot, 7 << 16 | 2, "%s: the ballot is remembered", name);
-		is_int(reminder.point.n, i + 1, "and the point");
+		is_int(reminder.remembered.n, i + 1, "and the point");
 
 		shard_action_reset(out);
 		shard_voter_reminded(voter, &reminder, out);
@@ -99,7 +99,7 @@ test_reminders(void)
 		forged.ballot += 1 << 16;
 		shard_voter_reminded(before, &forged, out);
 		forged = reminder;
-		forged.point.n++;
+		forged.remembered.n++;
 		shard_voter_reminded(before, &forged, out);
 		is_int(shard_voter_state(before), SHARD_VOTER_OK, "nor who is told without its seal");
 		ok(out->n_writes == 0, "which writes nothing");
@@ -113,7 +113,7 @@ test_reminders(void)
 		message = (ShardControl){.kind = SHARD_CONTROL_SYNC,
 								 .from = 2,
 								 .b = 8 << 16 | 2,
-								 .point = {8 << 16 | 2, 5}};
+								 .target = {8 << 16 | 2, 5}};
 		shard_voter_receive(before, 0, &message, false, out);
 		shard_action_reset(out);
 		shard_voter_reminded(before, &reminder, out);

@@ -48,13 +48,13 @@ forge_wishes(int at, int32 from, ShardUuid code)
 								   .uuid = code,
 								   .command = (ShardCommandKind) kind,
 								   .node = from,
-								   .n = most,
+								   .number = most,
 								   .flag = true});
 		deliver();
 	}
 	give_as(at, from, 0,
 			(ShardControl){.kind = SHARD_CONTROL_GRACEFUL_SHUTDOWN_REQ,
-						   .n = most,
+						   .wish = most,
 						   .token = most,
 						   .uuid = code});
 	deliver();

@@ -48,13 +48,19 @@ take_back(ShardHomes *homes, ShardHomesPlan *plan)
 
 	plan->homes = shard_arena_alloc(homes->out->arena,
 									sizeof(ShardMapEntry) * Max(homes->n_moves - first, 1));
+#ifdef SHARD_MUTANT_PLAN_LEAVES_ONE_OUT
+	for (int i = first + 1; i < homes->n_moves; i++)
+#else
 	for (int i = first; i < homes->n_moves; i++)
+#endif
 		plan->homes[plan->n_homes++] =
 			moving_home(homes, homes_shard_lookup(homes->shards, homes->moves[i]));
+#ifndef SHARD_MUTANT_PLAN_BEGINS_MOVES
 	while (homes->n_moves > first)
 		shard_homes_set_move(homes,
 							 homes_shard_lookup(homes->shards, homes->moves[homes->n_moves - 1]),
 							 SHARD_MOVE_REFUSED);
+#endif
 }
 
 bool
@@ -88,6 +94,9 @@ shard_homes_dry_run(ShardHomes *homes, int64 now, const ShardCommand *command,
 	take_back(homes, plan);
 	homes->dry.runs = false;
 	homes->urgent = urgent;
+#ifdef SHARD_MUTANT_PLAN_PUTS_ROUNDS_OFF
+	homes->next_rebalance = shard_homes_next_rebalance(homes, now);
+#endif
 	plan->more = homes->dry.more;
 	return true;
 }

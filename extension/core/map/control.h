@@ -15,33 +15,33 @@
 
 typedef enum ShardControlKind
 {
-	/* Replicated map (section 3). b: ballot of the sender; point: (vb, vn) or prev */
+	/* Replicated map (section 3). b: ballot of the sender */
 	SHARD_CONTROL_PRE_VOTE = 1,	  /* b: the ballot to come */
-	SHARD_CONTROL_PRE_VOTE_REPLY, /* b; flag: yes; ballot: promised; point; entries: as
+	SHARD_CONTROL_PRE_VOTE_REPLY, /* b; flag: yes; ballot: promised; accepted; entries: as
 									* PROMISE; voter_state; uuid: start of a journal */
-	SHARD_CONTROL_PREPARE, /* b; uuid2: own seal on it; ballot, point, uuid: what the sender remembers of
+	SHARD_CONTROL_PREPARE, /* b; uuid2: own seal on it; ballot, remembered, uuid: what the sender remembers of
 							  * the voter, and its seal (R12) */
-	SHARD_CONTROL_PROMISE,	 /* b; point; uuid: seal; entries: the voters value, if any */
-	SHARD_CONTROL_FETCH,	 /* b; n: give what is newer than this, 0 = all */
-	SHARD_CONTROL_STATE,	 /* b; point; n: as asked; entries */
-	SHARD_CONTROL_SYNC,		 /* b; point: M; n: delta above (ballot, n), 0 = full; entries */
-	SHARD_CONTROL_SYNCED,	 /* b; point; uuid: seal */
-	SHARD_CONTROL_ACCEPT,	 /* b; n; point: prev; commit_n; entries */
-	SHARD_CONTROL_ACCEPTED,	 /* b; n; uuid: seal */
-	SHARD_CONTROL_NEED_SYNC, /* b; n; point: the voter's */
+	SHARD_CONTROL_PROMISE, /* b; accepted; uuid: seal; entries: the voters value, if any */
+	SHARD_CONTROL_FETCH,   /* b; above */
+	SHARD_CONTROL_STATE,   /* b; accepted; above: as asked; entries */
+	SHARD_CONTROL_SYNC, /* b; target; (ballot, above): the point that the entries fit, above 0: any; entries */
+	SHARD_CONTROL_SYNCED,	 /* b; accepted; uuid: seal */
+	SHARD_CONTROL_ACCEPT,	 /* b; batch_n; prev; commit_n; entries */
+	SHARD_CONTROL_ACCEPTED,	 /* b; batch_n; uuid: seal */
+	SHARD_CONTROL_NEED_SYNC, /* b; batch_n; accepted */
 	SHARD_CONTROL_NACK,		 /* b: of the refused message; ballot: promised; text: why */
 	SHARD_CONTROL_HEARTBEAT, /* b; token: number of the heartbeat; commit_n; nodes: nodes whose place is claimed
 							  * in vain (I14), nodes2: those of them at whose address no node was found;
-							  * ballot, point, uuid: as PREPARE */
-	SHARD_CONTROL_HEARTBEAT_ACK, /* b; token; n: learned; nodes: those that the sender cannot reach; point: own; ballot:
+							  * ballot, remembered, uuid: as PREPARE */
+	SHARD_CONTROL_HEARTBEAT_ACK, /* b; token; learned_n; nodes: those that the sender cannot reach; accepted; ballot:
 								  * promised; voter_state; flag: it exits, and has not left everything yet (M20) */
-	SHARD_CONTROL_LEARN,	 /* n: delta above this, 0 = full; commit_n: up to; entries */
-	SHARD_CONTROL_GET_DELTA, /* n: the sender has learned up to this */
+	SHARD_CONTROL_LEARN,	 /* above; commit_n: up to; learned: of a journal; entries */
+	SHARD_CONTROL_GET_DELTA, /* learned_n */
 	SHARD_CONTROL_COLLECT, /* uuid: start of the journal, which forgot; new_era: the one to come: say
 							  * what you know, learn no more (R14) */
 	SHARD_CONTROL_COLLECTED, /* uuid; new_era: the least one to come; flag: it is the one asked for;
-							  * point: era, learned up to; entries: all of it */
-	SHARD_CONTROL_RESTORE_JOURNAL, /* b; uuid: start of the journal; new_era; point; entries */
+							  * learned: b is the era; entries: all of it */
+	SHARD_CONTROL_RESTORE_JOURNAL, /* b; uuid: start of the journal; new_era; learned; entries */
 
 	/* Members (sections 1 and 5) */
 	SHARD_CONTROL_MEMBER_HEARTBEAT = 32, /* nothing: that it came is the message */
@@ -56,21 +56,21 @@ typedef enum ShardControlKind
 	SHARD_CONTROL_FENCED, /* inc_no: the one that lives; member_status; entries: its record, if the
 						   * node is no member any more */
 	SHARD_CONTROL_RENEW,  /* token: k */
-	SHARD_CONTROL_GRANT,  /* token: k; n: facts that the lease presupposes; ttl_ms */
-	SHARD_CONTROL_GRACEFUL_SHUTDOWN_REQ, /* the member wishes to leave; n: number of the wish (N6); uuid: code */
+	SHARD_CONTROL_GRANT,  /* token: k; facts_n; ttl_ms */
+	SHARD_CONTROL_GRACEFUL_SHUTDOWN_REQ, /* the member wishes to leave; wish; uuid: code */
 	SHARD_CONTROL_COORDINATOR_HINT, /* node, text: the coordinator, as far as the sender knows; uuid2: token */
 	SHARD_CONTROL_CANNOT_LEAVE, /* token of the wish; text: why */
 	SHARD_CONTROL_GOODBYE,		/* nothing: this incarnation ends now */
 
 	/* Shards (sections 4 and 9) */
-	SHARD_CONTROL_REGISTER = 64, /* n: learned; nodes: type ids hosted here; nodes2: others that are
+	SHARD_CONTROL_REGISTER = 64, /* learned_n; nodes: type ids hosted here; nodes2: others that are
 								  * here, or may be about to be; commit_n: both say all, as of that n
 								  * (C9); token: to be answered; flag: the node is going down; gate */
 	SHARD_CONTROL_REGISTER_ACK,	 /* commit_n, token */
 	SHARD_CONTROL_START_TYPE,	 /* entries: one type value, key.a: the id wished for, or 0 */
 	SHARD_CONTROL_TYPE_STARTED,	 /* type_id; flag: equal or new; text: why not; refusal */
 	SHARD_CONTROL_GET_SHARD_HOMES, /* shards */
-	SHARD_CONTROL_SHARD_HOMES,	   /* n as in LEARN is not moved; entries: homes */
+	SHARD_CONTROL_SHARD_HOMES,	   /* entries: homes; the point of what is learned stays */
 	SHARD_CONTROL_HOST_SHARDS,	   /* shards with epochs: start these if their facts say so */
 	SHARD_CONTROL_SHARDS_STARTED,  /* shards with epochs: active here */
 	SHARD_CONTROL_HAND_OFF = 73,   /* shard, its epoch and move: stop, seal (M2, M3) */
@@ -83,10 +83,9 @@ typedef enum ShardControlKind
 	SHARD_CONTROL_IMPORT_READY, /* shard, epoch, move: it may */
 
 	/* Operators' commands, from any member to the coordinator (C12) */
-	SHARD_CONTROL_COMMAND =
-		96, /* token; uuid: code; command; node, n: its number; flag; text; shards */
-	SHARD_CONTROL_COMMAND_ANSWER, /* token; flag: done; outcome; n: its number; text: why not; entries of PLAN */
-	SHARD_CONTROL_RESIGN, /* b: the office of that ballot is given up (R32) */
+	SHARD_CONTROL_COMMAND = 96, /* token; uuid: code; command; node; number; flag; text; shards */
+	SHARD_CONTROL_COMMAND_ANSWER, /* token; flag: done; outcome; result; text: why not; entries of PLAN */
+	SHARD_CONTROL_RESIGN,		  /* b: the office of that ballot is given up (R32) */
 	SHARD_CONTROL_COMMAND_CODE /* b: of the office; uuid: the code that a command, or a wish to leave, was without */
 } ShardControlKind;
 
@@ -130,13 +129,33 @@ typedef struct ShardControl
 
 	int64 b;
 	int64 ballot;
-	ShardMapPoint point;
-	int64 n;
+	union /* each of these unions is one field of the wire; the kind says which member it is */
+	{
+		ShardMapPoint any_point;  /* for the codec, and for limits that hold for all kinds */
+		ShardMapPoint accepted;	  /* PRE_VOTE_REPLY, PROMISE, STATE, SYNCED, NEED_SYNC,
+								   * HEARTBEAT_ACK: of the map of the sender's voter */
+		ShardMapPoint remembered; /* PREPARE, HEARTBEAT: of the receiver's voter */
+		ShardMapPoint target;	  /* SYNC: of the coordinator's map */
+		ShardMapPoint prev;		  /* ACCEPT: the one that the batch was made for */
+		ShardMapPoint learned;	  /* COLLECTED, RESTORE_JOURNAL, LEARN: of the map in entries */
+	};
+	union
+	{
+		int64 any_n;   /* as any_point */
+		int64 above;   /* FETCH, STATE, SYNC, LEARN: entries are those newer than this, 0: all */
+		int64 batch_n; /* ACCEPT, ACCEPTED, NEED_SYNC */
+		int64
+			learned_n; /* HEARTBEAT_ACK, GET_DELTA, REGISTER: up to where the sender has learned */
+		int64 facts_n; /* GRANT: of the facts that the lease presupposes */
+		int64 wish;	   /* GRACEFUL_SHUTDOWN_REQ: number of the wish (N6) */
+		int64 number;  /* COMMAND: as in ShardCommand */
+		int64 result;  /* COMMAND_ANSWER */
+	};
 	int64 commit_n;
 	int64 token;
 	bool flag;
 	int32 node;
-	union /* one field of the wire, as the next one; the kind says which it is */
+	union
 	{
 		int32 word1;   /* for the codec */
 		int32 inc_no;  /* ADMIT, ADMIT_REPLY, FENCED */

@@ -78,14 +78,14 @@ sync_peer(ShardProposer *proposer, ProposerPeer *peer, int64 now, ShardActions *
 
 	message = shard_action_send(out, peer->node, SHARD_CONTROL_SYNC);
 	message->b = proposer->ballot;
-	message->point = target;
+	message->target = target;
 	if (on_lineage(proposer, peer->point))
 	{
 		message->ballot = peer->point.b;
-		message->n = peer->point.n;
+		message->above = peer->point.n;
 	}
-	message->entries = shard_map_since(proposer->map, message->n > 0 ? message->n : -1, out->arena,
-									   &message->n_entries);
+	message->entries = shard_map_since(proposer->map, message->above > 0 ? message->above : -1,
+									   out->arena, &message->n_entries);
 }
 
 void
@@ -104,8 +104,8 @@ shard_proposer_push(ShardProposer *proposer, ProposerPeer *peer, int64 now, Shar
 	}
 	message = shard_action_send(out, peer->node, SHARD_CONTROL_ACCEPT);
 	message->b = proposer->ballot;
-	message->n = proposer->batch_n;
-	message->point = from;
+	message->batch_n = proposer->batch_n;
+	message->prev = from;
 	message->commit_n = proposer->office == SHARD_OFFICE_HELD ? from.n : 0;
 	message->entries = shard_map_since(proposer->outstanding, -1, out->arena, &message->n_entries);
 }
@@ -437,23 +437,23 @@ shard_proposer_batch_answer(ShardProposer *proposer, int64 now, const ShardContr
 							ShardActions *out)
 {
 	ProposerPeer *peer = shard_proposer_peer(proposer, message->from);
-	ShardMapPoint accepted = {message->b, message->n};
+	ShardMapPoint accepted = {message->b, message->batch_n};
 
 	if (peer == NULL ||
 		(proposer->office != SHARD_OFFICE_TERM && proposer->office != SHARD_OFFICE_HELD))
 		return;
 	if (message->kind == SHARD_CONTROL_ACCEPTED)
 	{
-		if (message->n > peer->accepted_n)
+		if (message->batch_n > peer->accepted_n)
 			stands(proposer, peer, now, accepted);
 		count_accepted(proposer, now, out);
 		return;
 	}
 	if (message->kind == SHARD_CONTROL_SYNCED)
-		stands(proposer, peer, now, message->point);
+		stands(proposer, peer, now, message->accepted);
 	else
 	{
-		peer->point = message->point;
+		peer->point = message->accepted;
 		peer->point_known = true;
 	}
 	shard_proposer_push(proposer, peer, now, out);

@@ -134,7 +134,7 @@ greatest(const ShardProposer *proposer, bool (*counts)(const ProposerPeer *peer,
 static void
 take_claim(ProposerPeer *peer, const ShardControl *message)
 {
-	peer->point = message->point;
+	peer->point = message->accepted;
 	peer->point_known = true;
 	memset(&peer->claimed, 0, sizeof(ShardVotersRecord));
 	if (message->n_entries == 1)
@@ -251,16 +251,16 @@ shard_proposer_state(ShardProposer *proposer, int64 now, const ShardControl *mes
 {
 	const ProposerPeer *best;
 
-	if (proposer->office != SHARD_OFFICE_FETCH || message->n != 0)
+	if (proposer->office != SHARD_OFFICE_FETCH || message->above != 0)
 		return;
 	best = greatest(proposer, has_promised);
-	if (shard_map_compare(message->point, best->point) != 0)
+	if (shard_map_compare(message->accepted, best->point) != 0)
 		return;
 	shard_map_clear(proposer->map);
 	shard_map_expect(proposer->map, message->entries, message->n_entries);
 	for (int i = 0; i < message->n_entries; i++)
 		shard_map_put(proposer->map, &message->entries[i]);
-	shard_map_set_point(proposer->map, message->point);
+	shard_map_set_point(proposer->map, message->accepted);
 #ifdef SHARD_MUTANT_VOTERS_NOT_REREAD
 	if (proposer->voters.n_current == 0)
 #endif

@@ -89,9 +89,9 @@ teach(ShardProposer *proposer, ProposerPeer *peer, int64 now, ShardActions *out)
 	message->b = proposer->ballot;
 	message->commit_n = n;
 	if (peer->learned > 0 && peer->learned >= shard_proposer_purge_n(proposer))
-		message->n = peer->learned;
-	message->entries = shard_map_since(proposer->map, message->n > 0 ? message->n : -1, out->arena,
-									   &message->n_entries);
+		message->above = peer->learned;
+	message->entries = shard_map_since(proposer->map, message->above > 0 ? message->above : -1,
+									   out->arena, &message->n_entries);
 }
 
 void
@@ -114,7 +114,7 @@ shard_proposer_announce(ShardProposer *proposer, int64 before, ShardActions *out
 			entries = shard_map_since(proposer->map, before, out->arena, &count);
 		message = shard_action_send(out, peer->node, SHARD_CONTROL_LEARN);
 		message->b = proposer->ballot;
-		message->n = before;
+		message->above = before;
 		message->commit_n = n;
 		message->n_entries = count;
 		message->entries = entries;
@@ -141,13 +141,13 @@ shard_proposer_heartbeat_ack(ShardProposer *proposer, int64 now, const ShardCont
 	if (message->voter_state == SHARD_VOTER_OK)
 #endif
 		peer->heartbeat = message->token;
-	peer->learned = message->n;
+	peer->learned = message->learned_n;
 	if (shard_record_votes(&proposer->voters, peer->node) &&
 		shard_map_count(proposer->outstanding) == 0 &&
 		peer->accepted_n < shard_map_point(proposer->map).n)
 	{
 		/* a batch that the voter missed was decided without it */
-		peer->point = message->point;
+		peer->point = message->accepted;
 		peer->point_known = true;
 		shard_proposer_push(proposer, peer, now, out);
 	}
@@ -163,7 +163,7 @@ shard_proposer_get_delta(ShardProposer *proposer, int64 now, const ShardControl 
 
 	if (peer == NULL || !peer->member || proposer->office != SHARD_OFFICE_HELD)
 		return;
-	peer->learned = message->n;
+	peer->learned = message->learned_n;
 	teach(proposer, peer, now, out);
 }
 

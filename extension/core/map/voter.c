@@ -269,7 +269,7 @@ name_voters(const ShardVoter *voter, ShardControl *answer, ShardArena *arena)
 {
 	const ShardMapEntry *voters = shard_map_value(voter->map, voters_key);
 
-	answer->point = shard_map_point(voter->map);
+	answer->accepted = shard_map_point(voter->map);
 	if (voters == NULL)
 		return;
 	answer->n_entries = 1;
@@ -318,7 +318,7 @@ prepare(ShardVoter *voter, const ShardControl *message, ShardActions *out)
 	answer = shard_action_send(out, message->from, SHARD_CONTROL_PROMISE);
 	answer->b = message->b;
 	name_voters(voter, answer, out->arena);
-	answer->uuid = shard_voter_seal(voter, answer->b, answer->point);
+	answer->uuid = shard_voter_seal(voter, answer->b, answer->accepted);
 }
 
 /*
@@ -368,10 +368,10 @@ fetch(ShardVoter *voter, int64 now, const ShardControl *message, ShardActions *o
 		return;
 	answer = shard_action_send(out, message->from, SHARD_CONTROL_STATE);
 	answer->b = message->b;
-	answer->point = shard_map_point(voter->map);
-	answer->n = message->n;
-	answer->entries = shard_map_since(voter->map, message->n > 0 ? message->n : -1, out->arena,
-									  &answer->n_entries);
+	answer->accepted = shard_map_point(voter->map);
+	answer->above = message->above;
+	answer->entries = shard_map_since(voter->map, message->above > 0 ? message->above : -1,
+									  out->arena, &answer->n_entries);
 }
 
 /*
@@ -383,8 +383,8 @@ need_sync(const ShardVoter *voter, const ShardControl *message, ShardActions *ou
 	ShardControl *answer = shard_action_send(out, message->from, SHARD_CONTROL_NEED_SYNC);
 
 	answer->b = message->b;
-	answer->n = message->n;
-	answer->point = shard_map_point(voter->map);
+	answer->batch_n = message->batch_n;
+	answer->accepted = shard_map_point(voter->map);
 }
 
 /*
@@ -396,7 +396,7 @@ begins_journal(const ShardVoter *voter, const ShardControl *message)
 {
 	ShardVotersRecord voters = {0};
 
-	if (voter->state != SHARD_VOTER_UNUSED || message->n != 0)
+	if (voter->state != SHARD_VOTER_UNUSED || message->above != 0)
 		return false;
 	for (int i = 0; i < message->n_entries; i++)
 	{
@@ -421,8 +421,8 @@ static void
 sync_state(ShardVoter *voter, const ShardControl *message, ShardActions *out)
 {
 	ShardMapPoint mine = shard_map_point(voter->map);
-	ShardMapPoint base = {message->ballot, message->n};
-	bool there = shard_map_compare(mine, message->point) == 0;
+	ShardMapPoint base = {message->ballot, message->above};
+	bool there = shard_map_compare(mine, message->target) == 0;
 	ShardControl *answer;
 
 	if (begins_journal(voter, message))
@@ -432,29 +432,29 @@ sync_state(ShardVoter *voter, const ShardControl *message, ShardActions *out)
 		nack(voter, message, out);
 		return;
 	}
-	if (mine.b == message->b && shard_map_compare(mine, message->point) > 0)
+	if (mine.b == message->b && shard_map_compare(mine, message->target) > 0)
 		there = true;
-	if (!there && message->n > 0 && shard_map_compare(mine, base) != 0)
+	if (!there && message->above > 0 && shard_map_compare(mine, base) != 0)
 	{
 		need_sync(voter, message, out);
 		return;
 	}
 	if (!there)
 	{
-		if (message->n == 0)
+		if (message->above == 0)
 		{
 			shard_map_clear(voter->map);
 			shard_action_clear(out, SHARD_STORE_ACCEPTED);
 		}
 		apply(voter, message->entries, message->n_entries, out);
-		shard_map_set_point(voter->map, message->point);
+		shard_map_set_point(voter->map, message->target);
 	}
 	voter->promised = message->b;
 	shard_voter_save(voter, out);
 	answer = shard_action_send(out, message->from, SHARD_CONTROL_SYNCED);
 	answer->b = message->b;
-	answer->point = shard_map_point(voter->map);
-	answer->uuid = shard_voter_seal(voter, answer->b, answer->point);
+	answer->accepted = shard_map_point(voter->map);
+	answer->uuid = shard_voter_seal(voter, answer->b, answer->accepted);
 }
 
 /*
@@ -480,12 +480,12 @@ accept_batch(ShardVoter *voter, const ShardControl *message, ShardActions *out)
 		nack(voter, message, out);
 		return;
 	}
-	if (mine.b != message->b || mine.n < message->n)
+	if (mine.b != message->b || mine.n < message->batch_n)
 	{
-		ShardMapPoint point = {message->b, message->n};
+		ShardMapPoint point = {message->b, message->batch_n};
 
 #ifndef SHARD_MUTANT_ACCEPT_ANY_PREV
-		if (shard_map_compare(mine, message->point) != 0)
+		if (shard_map_compare(mine, message->prev) != 0)
 		{
 			need_sync(voter, message, out);
 			return;
@@ -498,8 +498,8 @@ accept_batch(ShardVoter *voter, const ShardControl *message, ShardActions *out)
 	shard_voter_save(voter, out);
 	answer = shard_action_send(out, message->from, SHARD_CONTROL_ACCEPTED);
 	answer->b = message->b;
-	answer->n = message->n;
-	answer->uuid = shard_voter_seal(voter, answer->b, (ShardMapPoint){answer->b, answer->n});
+	answer->batch_n = message->batch_n;
+	answer->uuid = shard_voter_seal(voter, answer->b, (ShardMapPoint){answer->b, answer->batch_n});
 }
 
 void

@@ -129,11 +129,11 @@ shard_voter_observe(ShardVoter *voter, const ShardControl *message)
 		!shard_record_votes(&voters, message->from))
 		return;
 	if (message->kind == SHARD_CONTROL_PROMISE || message->kind == SHARD_CONTROL_SYNCED)
-		point = message->point;
+		point = message->accepted;
 	else if (message->kind == SHARD_CONTROL_ACCEPTED)
 	{
 		point.b = message->b;
-		point.n = message->n;
+		point.n = message->batch_n;
 	}
 	else if (message->kind == SHARD_CONTROL_PREPARE)
 		seal = message->uuid2;
@@ -157,7 +157,7 @@ shard_voter_remind(const ShardVoter *voter, int32 node, ShardControl *message)
 		if (voter->memory[i].node == node)
 		{
 			message->ballot = voter->memory[i].promised;
-			message->point = voter->memory[i].point;
+			message->remembered = voter->memory[i].point;
 			message->uuid = voter->memory[i].seal;
 		}
 	}
@@ -180,14 +180,14 @@ knows_less(const ShardVoter *voter, int64 promised, ShardMapPoint point)
 void
 shard_voter_reminded(ShardVoter *voter, const ShardControl *message, ShardActions *out)
 {
-	if (!knows_less(voter, message->ballot, message->point))
+	if (!knows_less(voter, message->ballot, message->remembered))
 		return;
 #ifdef SHARD_MUTANT_REMINDED_OF_NOTHING
 	return;
 #endif
 #ifndef SHARD_MUTANT_REMINDED_BY_ANYBODY
 	if (!shard_record_uuid_equal(message->uuid,
-								 shard_voter_seal(voter, message->ballot, message->point)))
+								 shard_voter_seal(voter, message->ballot, message->remembered)))
 	{
 		shard_action_log_peer(
 			out, 19 /* WARNING */, message->from, message->kind,

@@ -511,7 +511,7 @@ note_ack(ShardRoster *roster, int64 now, const ShardMap *decided, const ShardCon
 		return;
 	member->vouched = member->amnesiac ? 0 : message->from_inc;
 	if (!message->flag)
-		member->confirmed = Max(member->confirmed, message->n);
+		member->confirmed = Max(member->confirmed, message->learned_n);
 	member->n_reports = 0;
 	for (int i = 0; i < message->n_nodes && i < SHARD_DOWNING_MAX_MEMBERS; i++)
 		member->reports[member->n_reports++] = message->nodes[i];
@@ -530,10 +530,10 @@ leave_wished(ShardRoster *roster, int64 now, const ShardControl *message, ShardP
 	const char *why;
 
 #ifndef SHARD_MUTANT_LATE_LEAVE_COUNTS
-	if (message->n < member->stays)
+	if (message->wish < member->stays)
 		return;
 #endif
-	member->leaves = Max(member->leaves, message->n);
+	member->leaves = Max(member->leaves, message->wish);
 	if (leave(roster, proposer, node, &why))
 		return;
 	if (!has_other_up(roster, proposer, node))

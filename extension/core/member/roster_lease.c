@@ -73,9 +73,9 @@ shard_roster_send_grants(ShardRoster *roster, int64 now, const ShardProposer *pr
 		grant = shard_action_send(out, node, SHARD_CONTROL_GRANT);
 		grant->token = k;
 		grant->ttl_ms = ttl_ms;
-		grant->n = shard_map_point(decided).n;
+		grant->facts_n = shard_map_point(decided).n;
 #ifdef SHARD_MUTANT_GRANT_WITHOUT_FACTS
-		grant->n = 0;
+		grant->facts_n = 0;
 #endif
 	}
 }

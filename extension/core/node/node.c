@@ -262,8 +262,8 @@ static bool
 numbers_are_good(const ShardControl *message)
 {
 	const int64 most = PG_INT64_MAX / 2;
-	const int64 numbers[] = {message->b,	   message->ballot, message->point.b,
-							 message->point.n, message->n,		message->commit_n};
+	const int64 numbers[] = {message->b,		   message->ballot, message->any_point.b,
+							 message->any_point.n, message->any_n,	message->commit_n};
 
 	for (int i = 0; i < (int) lengthof(numbers); i++)
 	{

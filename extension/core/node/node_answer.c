@@ -30,7 +30,7 @@ send_answer(ShardNode *node, int32 to, const NodeAnswered *given)
 	message->token = given->token;
 	message->flag = given->good;
 	message->outcome = given->status;
-	message->n = given->number;
+	message->result = given->number;
 	message->text =
 		given->why ? shard_arena_copy(node->out->arena, given->why, strlen(given->why) + 1) : NULL;
 }
@@ -107,7 +107,7 @@ shard_node_answer_plan(ShardNode *node, ShardAsker asker, bool more, const Shard
 
 		message->token = asker.token;
 		message->flag = true;
-		message->n = more;
+		message->result = more;
 		message->n_entries = n_homes;
 		message->entries = list;
 	}

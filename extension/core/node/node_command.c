@@ -250,7 +250,7 @@ commanded(ShardNode *node, int64 now, const ShardControl *message)
 	ShardCommand command = {.kind = message->command,
 							.asker = {message->from, message->token},
 							.node = message->node,
-							.number = message->n,
+							.number = message->number,
 							.flag = message->flag,
 							.text = message->text};
 	ShardMemberRecord member;
@@ -350,7 +350,7 @@ send_command(ShardNode *node, int64 now, NodeCommand *waiting)
 	message->uuid = node->code;
 	message->command = command->kind;
 	message->node = command->node;
-	message->n = Max(command->number, 0);
+	message->number = Max(command->number, 0);
 	message->flag = command->flag;
 	message->text =
 		command->text ? shard_arena_copy(arena, command->text, strlen(command->text) + 1) : NULL;
@@ -495,7 +495,12 @@ address(ShardNode *node, int64 now, const ShardCommand *command)
 static void
 for_coordinator(ShardNode *node, int64 now, const ShardCommand *command)
 {
-	if (node->in_office && !is_too_early(node, now, command))
+	bool waits = is_too_early(node, now, command);
+
+#ifdef SHARD_MUTANT_EARLY_PLAN_IS_LOST
+	waits = false;
+#endif
+	if (node->in_office && !waits)
 		execute(node, now, command);
 	else
 		keep_command(node, now, command);
@@ -571,12 +576,12 @@ answered(ShardNode *node, int64 now, const ShardControl *message)
 		else if (command->command.kind == SHARD_COMMAND_PLAN && message->flag)
 		{
 			shard_node_answer_plan(node, command->command.asker,
-								   message->n != 0 || message->n_entries > SHARD_PLAN_MOVES,
+								   message->result != 0 || message->n_entries > SHARD_PLAN_MOVES,
 								   message->entries, Min(message->n_entries, SHARD_PLAN_MOVES));
 			drop_command(node, i);
 		}
 		else
-			end_command(node, i, message->flag, message->outcome, message->n, message->text);
+			end_command(node, i, message->flag, message->outcome, message->result, message->text);
 		return;
 	}
 }

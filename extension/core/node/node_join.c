@@ -168,7 +168,7 @@ join_answered(ShardNode *node, int64 now, const ShardControl *message)
 	node->coordinator = message->from;
 	node->coordinator_ballot = 0;
 	node->coordinator_heard = now;
-	shard_action_send(node->out, message->from, SHARD_CONTROL_GET_DELTA)->n = 0;
+	shard_action_send(node->out, message->from, SHARD_CONTROL_GET_DELTA)->learned_n = 0;
 	shard_node_region_forget(node);
 }
 

@@ -163,7 +163,7 @@ seal(ShardNode *node, ShardUuid start, int32 era)
 static void
 put_map(const ShardNode *node, ShardControl *message, const ShardMap *map, ShardMapPoint point)
 {
-	message->point = point;
+	message->learned = point;
 	message->entries = shard_map_since(map, -1, node->out->arena, &message->n_entries);
 }
 
@@ -330,7 +330,7 @@ member_answered(ShardNode *node, int64 now, const ShardControl *message)
 	}
 	if (!message->flag || message->new_era != journal->era)
 		return;
-	take_answer(node, message->entries, message->n_entries, message->point);
+	take_answer(node, message->entries, message->n_entries, message->learned);
 	note_answer(journal, message->from, false);
 	journal->next_try = now;
 }
@@ -475,7 +475,7 @@ teach(ShardNode *node)
 	ShardControl *message = shard_action_send(node->out, 0, SHARD_CONTROL_LEARN);
 
 	put_map(node, message, node->learned, shard_map_point(node->learned));
-	message->commit_n = message->point.n;
+	message->commit_n = message->learned.n;
 }
 
 /* What is decided in this era, or that the journal may have forgotten it. */
@@ -505,7 +505,7 @@ shard_node_journal_late(ShardNode *node, const ShardControl *message)
 static void
 restore_journal(ShardNode *node, const ShardControl *message)
 {
-	ShardMapPoint point = {0, message->point.n};
+	ShardMapPoint point = {0, message->learned.n};
 	ShardMap *map;
 	bool of_member;
 

@@ -337,7 +337,7 @@ shard_node_learn_ask(ShardNode *node, int64 now, int32 from)
 {
 	if (now < node->next_delta)
 		return;
-	shard_action_send(node->out, from, SHARD_CONTROL_GET_DELTA)->n =
+	shard_action_send(node->out, from, SHARD_CONTROL_GET_DELTA)->learned_n =
 		shard_map_point(node->learned).n;
 	node->next_delta = now + SHARD_RESEND_INTERVAL;
 }
@@ -368,10 +368,10 @@ shard_node_learn_receive(ShardNode *node, int64 now, const ShardControl *message
 		}
 		return;
 	}
-	if (message->n > shard_map_point(node->learned).n)
+	if (message->above > shard_map_point(node->learned).n)
 	{
 		shard_node_learn_ask(node, now, message->from);
 		return;
 	}
-	shard_node_learn(node, message->entries, message->n_entries, message->n, message->commit_n);
+	shard_node_learn(node, message->entries, message->n_entries, message->above, message->commit_n);
 }

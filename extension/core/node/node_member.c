@@ -432,8 +432,8 @@ answer_heartbeat(ShardNode *node)
 
 	reply->b = node->coordinator_ballot;
 	reply->token = node->heartbeat;
-	reply->n = shard_map_point(node->learned).n;
-	reply->point = shard_map_point(shard_voter_map(node->voter));
+	reply->learned_n = shard_map_point(node->learned).n;
+	reply->accepted = shard_map_point(shard_voter_map(node->voter));
 	reply->ballot = shard_voter_promised(node->voter);
 	reply->voter_state = shard_voter_state(node->voter);
 	reply->n_nodes = unreachable(node, &reply->nodes);
@@ -477,7 +477,7 @@ heartbeat(ShardNode *node, int64 now, const ShardControl *message)
 		{
 			node->coordinator = message->from;
 			node->coordinator_heard = now;
-			shard_action_send(node->out, 0, SHARD_CONTROL_GET_DELTA)->n =
+			shard_action_send(node->out, 0, SHARD_CONTROL_GET_DELTA)->learned_n =
 				shard_map_point(node->learned).n;
 		}
 		return;
@@ -505,7 +505,7 @@ heartbeat(ShardNode *node, int64 now, const ShardControl *message)
 		 * The coordinator joined while this node was away: the answer over this link brings its
 		 * record.
 		 */
-		shard_action_send(node->out, 0, SHARD_CONTROL_GET_DELTA)->n =
+		shard_action_send(node->out, 0, SHARD_CONTROL_GET_DELTA)->learned_n =
 			shard_map_point(node->learned).n;
 	}
 	if (message->ballot != 0)
@@ -622,7 +622,7 @@ shard_node_member_receive(ShardNode *node, int64 now, const ShardControl *messag
 			heartbeat(node, now, message);
 			break;
 		case SHARD_CONTROL_GRANT:
-			shard_lease_grant(&node->lease, message->token, message->ttl_ms, message->n, now);
+			shard_lease_grant(&node->lease, message->token, message->ttl_ms, message->facts_n, now);
 			break;
 		case SHARD_CONTROL_ADMIT_REPLY:
 			admission_refused(node, message);

@@ -376,7 +376,7 @@ shard_node_region_tick(ShardNode *node, int64 now)
 		message = shard_node_to_coordinator(node, SHARD_CONTROL_GRACEFUL_SHUTDOWN_REQ);
 		if (message)
 		{
-			message->token = message->n = node->leave_number;
+			message->token = message->wish = node->leave_number;
 			message->uuid = node->code;
 			node->leave_sent = true;
 			node->next_leave = now + SHARD_RESEND_INTERVAL;

@@ -138,7 +138,7 @@ is_out_of_reach(ShardNode *node, const ShardControl *message)
 {
 	int64 known = Max(Max(node->coordinator_ballot, shard_voter_promised(node->voter)),
 					  Max(shard_proposer_seen(node->proposer), learned_ballot(node)));
-	int64 most = Max(message->b, Max(message->ballot, message->point.b));
+	int64 most = Max(message->b, Max(message->ballot, message->any_point.b));
 
 #ifdef SHARD_MUTANT_ANY_BALLOT
 	return false;
@@ -226,7 +226,7 @@ shard_node_trust_era(ShardNode *node, const ShardControl *message)
 		(is_answer(node, message) || node->config.journal_voter))
 		return true;
 	if (message->from != 0 && message->from != node->id)
-		shard_action_send(node->out, message->from, SHARD_CONTROL_GET_DELTA)->n =
+		shard_action_send(node->out, message->from, SHARD_CONTROL_GET_DELTA)->learned_n =
 			shard_map_point(node->learned).n;
 	return false;
 }

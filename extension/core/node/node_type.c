@@ -350,7 +350,7 @@ send_registration(ShardNode *node, int64 now)
 	if (!message)
 		return;
 	node->next_register = now + SHARD_RESEND_INTERVAL;
-	message->n = shard_map_point(node->learned).n;
+	message->learned_n = shard_map_point(node->learned).n;
 	message->commit_n = node->types_as_of;
 	message->token = node->registration;
 	message->gate = node->config.live.gate;

@@ -37,6 +37,7 @@
 #include "shared/board.h"
 #include "shared/ring.h"
 #include "registry/security.h"
+#include "registry/statement.h"
 #include "shared/told.h"
 #include "shared/visitor.h"
 #include "link/way_back.h"
@@ -515,12 +516,12 @@ put_column(StringInfo out, HeapTuple row, TupleDesc desc, int column)
 void
 shard_internal_put_answer(StringInfo out, ShardInternalQuestion question)
 {
+	ShardStatement look = {queries[question]};
 	ShardSecurity security = {0};
 
 	shard_security_begin_system(&security);
 	SPI_connect();
-	if (SPI_execute(queries[question], true, 0) != SPI_OK_SELECT)
-		elog(ERROR, "could not execute \"%s\"", queries[question]);
+	shard_statement_once_read(&look, NULL, 0);
 	for (uint64 i = 0; i < SPI_processed; i++)
 		for (int column = 1; column <= SPI_tuptable->tupdesc->natts; column++)
 			put_column(out, SPI_tuptable->vals[i], SPI_tuptable->tupdesc, column);
@@ -610,7 +611,7 @@ shard_internal_allow_peer(PG_FUNCTION_ARGS)
 	int32 node = PG_GETARG_INT32(1);
 	const char *name = quote_identifier(GetUserNameFromId(role, false));
 	ShardSecurity security = {0};
-	const char *commands[2];
+	ShardStatement commands[2] = {0};
 
 	PreventCommandIfReadOnly("shard_allow_peer()");
 	PreventCommandIfParallelMode("shard_allow_peer()");
@@ -619,13 +620,12 @@ shard_internal_allow_peer(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("node must not be negative"),
 				 errhint("Numbers of nodes are in shard_members; 0: any node.")));
 	shard_catalog_lock(false);
-	commands[0] = psprintf("GRANT USAGE ON SCHEMA shard_peer TO %s", name);
-	commands[1] = psprintf("GRANT EXECUTE ON ALL ROUTINES IN SCHEMA shard_peer TO %s", name);
+	commands[0].sql = psprintf("GRANT USAGE ON SCHEMA shard_peer TO %s", name);
+	commands[1].sql = psprintf("GRANT EXECUTE ON ALL ROUTINES IN SCHEMA shard_peer TO %s", name);
 	SPI_connect();
 	shard_security_begin_system(&security);
 	for (int i = 0; i < lengthof(commands); i++)
-		if (SPI_execute(commands[i], false, 0) != SPI_OK_UTILITY)
-			elog(ERROR, "could not execute \"%s\"", commands[i]);
+		shard_statement_once(&commands[i], NULL, SPI_OK_UTILITY);
 	shard_security_end(&security);
 	SPI_finish();
 	shard_peer_role_bind(role, node);

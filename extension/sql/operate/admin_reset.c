@@ -42,6 +42,7 @@
 #include "shared/stream_position.h"
 #include "registry/registry.h"
 #include "registry/security.h"
+#include "registry/statement.h"
 #include "entity/state_purge.h"
 #include "base/argument.h"
 
@@ -185,8 +186,9 @@ make_desc(void)
 static void
 keep_query(Waiting *waiting, const char *query)
 {
-	if (SPI_execute(query, true, 0) != SPI_OK_SELECT)
-		elog(ERROR, "could not read messages that wait");
+	ShardStatement look = {query};
+
+	shard_statement_once_read(&look, NULL, 0);
 	for (uint64 i = 0; i < SPI_processed; i++)
 		tuplestore_puttuple(waiting->store, SPI_tuptable->vals[i]);
 	waiting->count += SPI_processed;
@@ -299,8 +301,9 @@ append_again(Waiting *waiting)
 static void
 execute(const char *command, int expected)
 {
-	if (SPI_execute(command, false, 0) != expected)
-		elog(ERROR, "could not execute \"%s\"", command);
+	ShardStatement statement = {command};
+
+	shard_statement_once(&statement, NULL, expected);
 }
 
 /* The rows of a shard, without any trigger, rule or child of a table that belongs to a user (state_purge.h). */
@@ -333,13 +336,10 @@ delete_strangers(void)
 	PushActiveSnapshot(GetLatestSnapshot());
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{
-		HeapTuple row = SPI_tuptable->vals[i];
-		TupleDesc desc = SPI_tuptable->tupdesc;
 		bool isnull;
 
-		delete_states(DatumGetObjectId(SPI_getbinval(row, desc, 1, &isnull)),
-					  DatumGetInt32(SPI_getbinval(row, desc, 2, &isnull)),
-					  SPI_getvalue(row, desc, 3));
+		delete_states(DatumGetObjectId(shard_statement_column(i, 1, &isnull)),
+					  shard_statement_int4(i, 2), shard_statement_text(i, 3));
 	}
 	PopActiveSnapshot();
 }
@@ -351,16 +351,20 @@ delete_strangers(void)
 static void
 keep_seq(int64 last_seq)
 {
-	Oid types[2] = {INT8OID, INT2OID};
-	Datum values[2] = {Int64GetDatum(last_seq), Int16GetDatum(SHARD_KIND_OWN)};
+	const ShardStatement insert = {
+		"INSERT INTO shard.inbox_0 (seq, sender, type_id, shard, kind, flags, "
+		"chunk, chunks, entity, payload, epoch) VALUES ($1, "
+		"pg_catalog.pg_current_xact_id()::text::int8, 1, 0, $2, 0, 0, 1, '', "
+		"''::bytea, NULL)",
+		2,
+		{INT8OID, INT2OID}};
+	ShardArguments arguments = {0};
 
-	if (last_seq > 0 && SPI_execute_with_args(
-							"INSERT INTO shard.inbox_0 (seq, sender, type_id, shard, kind, flags, "
-							"chunk, chunks, entity, payload, epoch) VALUES ($1, "
-							"pg_catalog.pg_current_xact_id()::text::int8, 1, 0, $2, 0, 0, 1, '', "
-							"''::bytea, NULL)",
-							2, types, values, NULL, false, 0) != SPI_OK_INSERT)
-		elog(ERROR, "could not write the log");
+	if (last_seq <= 0)
+		return;
+	shard_statement_add(&arguments, Int64GetDatum(last_seq), false);
+	shard_statement_add(&arguments, Int16GetDatum(SHARD_KIND_OWN), false);
+	shard_statement_once(&insert, &arguments, SPI_OK_INSERT);
 }
 
 /* In this transaction; what shared memory says of the log is as of its end. */
@@ -405,8 +409,7 @@ forget_cluster(ShardDatabase *db, int64 last_seq)
 							 GUC_ACTION_SAVE, true, 0, false);
 	delete_strangers();
 	for (int i = 0; i < (int) lengthof(clearing); i++)
-		if (SPI_execute(clearing[i], false, 0) < 0)
-			elog(ERROR, "could not execute \"%s\"", clearing[i]);
+		execute(clearing[i], 0);
 	keep_seq(last_seq);
 	AtEOXact_GUC(true, level);
 	expect_end();
@@ -472,30 +475,38 @@ type_ids(ArrayType *names)
 static void
 reset_types(Datum ids)
 {
-	static const char *const commands[] = {
-		"DELETE FROM shard.own WHERE type_id OPERATOR(pg_catalog.=) ANY ($1)",
-		"DELETE FROM shard.shard_input WHERE type_id OPERATOR(pg_catalog.=) ANY ($1)",
-		"DELETE FROM shard.route WHERE type_id OPERATOR(pg_catalog.=) ANY ($1)",
+	static const ShardStatement look = {
+		"SELECT FROM shard.held WHERE type_id OPERATOR(pg_catalog.=) ANY ($1)", 1, {INT4ARRAYOID}};
+	static const ShardStatement commands[] = {
+		{"DELETE FROM shard.own WHERE type_id OPERATOR(pg_catalog.=) ANY ($1)", 1, {INT4ARRAYOID}},
+		{"DELETE FROM shard.shard_input WHERE type_id OPERATOR(pg_catalog.=) ANY ($1)",
+		 1,
+		 {INT4ARRAYOID}},
+		{"DELETE FROM shard.route WHERE type_id OPERATOR(pg_catalog.=) ANY ($1)",
+		 1,
+		 {INT4ARRAYOID}}};
+	static const ShardStatement records = {
 		"DELETE FROM shard.control WHERE kind OPERATOR(pg_catalog.=) ANY ($2) "
-		"AND a OPERATOR(pg_catalog.=) ANY ($1)"};
-	Oid types[2] = {INT4ARRAYOID, INT4ARRAYOID};
+		"AND a OPERATOR(pg_catalog.=) ANY ($1)",
+		2,
+		{INT4ARRAYOID, INT4ARRAYOID}};
 	Datum kinds[2] = {Int32GetDatum(SHARD_MAP_HOME), Int32GetDatum(SHARD_MAP_PIN)};
-	Datum values[2] = {ids, PointerGetDatum(construct_array(kinds, 2, INT4OID, sizeof(int32), true,
-															TYPALIGN_INT))};
+	ShardArguments arguments = {0};
 
-	if (SPI_execute_with_args(
-			"SELECT FROM shard.held WHERE type_id OPERATOR(pg_catalog.=) ANY ($1)", 1, types,
-			values, NULL, true, 1) != SPI_OK_SELECT)
-		elog(ERROR, "could not look for messages that wait");
+	shard_statement_add(&arguments, ids, false);
+	shard_statement_once_read(&look, &arguments, 1);
 	if (SPI_processed > 0)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("messages of these entity types wait in the stash"),
 						errhint("Let them be handled, or reset all data of the cluster, without "
 								"names.")));
 	for (int i = 0; i < (int) lengthof(commands); i++)
-		if (SPI_execute_with_args(commands[i], i == 3 ? 2 : 1, types, values, NULL, false, 0) !=
-			SPI_OK_DELETE)
-			elog(ERROR, "could not execute \"%s\"", commands[i]);
+		shard_statement_once(&commands[i], &arguments, SPI_OK_DELETE);
+	shard_statement_add(&arguments,
+						PointerGetDatum(
+							construct_array(kinds, 2, INT4OID, sizeof(int32), true, TYPALIGN_INT)),
+						false);
+	shard_statement_once(&records, &arguments, SPI_OK_DELETE);
 }
 
 static void

@@ -26,6 +26,7 @@
 #include "shared/board.h"
 #include "shared/shmem.h"
 #include "registry/security.h"
+#include "registry/statement.h"
 #include "base/nap.h"
 #include "base/argument.h"
 
@@ -121,7 +122,7 @@ shard_command_look(void (*look)(void *arg), void *arg)
 
 typedef struct TextList
 {
-	const char *query;
+	ShardStatement look;
 	const char *separator;
 	StringInfoData text; /* in the caller's memory */
 } TextList;
@@ -134,11 +135,10 @@ read_list(void *arg)
 
 	PushActiveSnapshot(GetLatestSnapshot());
 	shard_security_open_system(&security);
-	if (SPI_execute(list->query, true, 0) != SPI_OK_SELECT)
-		elog(ERROR, "could not execute \"%s\"", list->query);
+	shard_statement_once_read(&list->look, NULL, 0);
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{
-		const char *text = SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1);
+		const char *text = shard_statement_text(i, 1);
 
 		appendStringInfo(&list->text, "%s%s", list->text.len > 0 ? list->separator : "",
 						 text != NULL ? text : "");
@@ -150,7 +150,7 @@ read_list(void *arg)
 char *
 shard_command_list(const char *query, const char *separator)
 {
-	TextList list = {.query = query, .separator = separator};
+	TextList list = {.look = {query}, .separator = separator};
 
 	initStringInfo(&list.text);
 	shard_command_look(read_list, &list);

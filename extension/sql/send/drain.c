@@ -29,6 +29,7 @@
 #include "log/log.h"
 #include "shared/board.h"
 #include "registry/security.h"
+#include "registry/statement.h"
 #include "shared/shmem.h"
 #include "base/nap.h"
 #include "base/clock.h"
@@ -43,10 +44,12 @@ PG_FUNCTION_INFO_V1(shard_drain);
 #define FIRST_NAP 1
 #define LONGEST_NAP 20
 
-static const char *const waiting_query =
+static ShardStatement waiting = {
 	"SELECT 1 WHERE EXISTS (SELECT FROM shard.held_here h JOIN shard.type t USING (type_id)"
 	" WHERE h.seq <= $1 AND t.mode = 'hosting' AND t.problem IS NULL)"
-	" OR EXISTS (SELECT FROM shard.parked p JOIN shard.type t USING (type_id) WHERE p.arrival <= $1)";
+	" OR EXISTS (SELECT FROM shard.parked p JOIN shard.type t USING (type_id) WHERE p.arrival <= $1)",
+	1,
+	{INT8OID}};
 
 typedef struct Drain
 {
@@ -164,23 +167,16 @@ run_round(Drain *drain)
 static bool
 message_waits(const Drain *drain)
 {
-	static SPIPlanPtr plan = NULL;
+	ShardArguments arguments = {0};
 	ShardSecurity security = {0};
-	Datum mark = Int64GetDatum(drain->mark);
-	Oid type = INT8OID;
 	bool waits;
 
+	shard_statement_add(&arguments, Int64GetDatum(drain->mark), false);
 	shard_security_begin_system(&security);
 	SPI_connect();
-	if (plan == NULL)
-	{
-		plan = SPI_prepare(waiting_query, 1, &type);
-		if (plan == NULL || SPI_keepplan(plan) != 0)
-			elog(ERROR, "could not prepare \"%s\"", waiting_query);
-	}
-	if (SPI_execute_snapshot(plan, &mark, NULL, GetLatestSnapshot(), InvalidSnapshot, true, false,
-							 1) != SPI_OK_SELECT)
-		elog(ERROR, "could not execute \"%s\"", waiting_query);
+	PushActiveSnapshot(GetLatestSnapshot());
+	shard_statement_read(&waiting, &arguments, 1);
+	PopActiveSnapshot();
 	waits = SPI_processed > 0;
 	SPI_finish();
 	shard_security_end(&security);

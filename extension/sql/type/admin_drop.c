@@ -25,6 +25,7 @@
 #include "log/log.h"
 #include "registry/registry.h"
 #include "registry/registry_dropped.h"
+#include "registry/statement.h"
 #include "log/session.h"
 #include "entity/state_door.h"
 
@@ -54,12 +55,14 @@ static List *drops = NIL; /* in TopTransactionContext */
 static uint64
 delete_rows(const ShardAdminType *type, const char *table)
 {
-	Oid types[] = {INT4OID};
-	Datum values[] = {Int32GetDatum(type->type_id)};
-	char *command = psprintf("DELETE FROM shard.%s WHERE type_id OPERATOR(pg_catalog.=) $1", table);
+	ShardStatement statement = {
+		psprintf("DELETE FROM shard.%s WHERE type_id OPERATOR(pg_catalog.=) $1", table),
+		1,
+		{INT4OID}};
+	ShardArguments arguments = {0};
 
-	if (SPI_execute_with_args(command, 1, types, values, NULL, false, 0) != SPI_OK_DELETE)
-		elog(ERROR, "could not delete from shard.%s", table);
+	shard_statement_add(&arguments, Int32GetDatum(type->type_id), false);
+	shard_statement_once(&statement, &arguments, SPI_OK_DELETE);
 	return SPI_processed;
 }
 
@@ -73,24 +76,23 @@ delete_rows(const ShardAdminType *type, const char *table)
 static void
 refuse_staged(const ShardAdminType *type)
 {
-	Oid types[] = {INT4OID};
-	Datum values[] = {Int32GetDatum(type->type_id)};
-	int result;
-	uint64 staged;
-	ShardClusterType learned;
-
-	PushActiveSnapshot(GetLatestSnapshot());
-	result = SPI_execute_with_args(
+	const ShardStatement look = {
 		"SELECT FROM shard.own o LEFT JOIN shard.route r ON r.type_id OPERATOR(pg_catalog.=) o.type_id"
 		" AND r.shard OPERATOR(pg_catalog.=) o.shard"
 		" WHERE o.type_id OPERATOR(pg_catalog.=) $1 AND o.state OPERATOR(pg_catalog.=) 'staged'"
 		" AND (r.epoch OPERATOR(pg_catalog.>) o.epoch OR r.epoch OPERATOR(pg_catalog.=) o.epoch"
 		"  AND r.node OPERATOR(pg_catalog.<>) (SELECT n.node_id FROM shard.node n)) IS NOT TRUE",
-		1, types, values, NULL, true, 0);
+		1,
+		{INT4OID}};
+	ShardArguments arguments = {0};
+	uint64 staged;
+	ShardClusterType learned;
+
+	shard_statement_add(&arguments, Int32GetDatum(type->type_id), false);
+	PushActiveSnapshot(GetLatestSnapshot());
+	shard_statement_once_read(&look, &arguments, 0);
 	staged = SPI_processed;
 	PopActiveSnapshot();
-	if (result != SPI_OK_SELECT)
-		elog(ERROR, "could not read shard.own");
 	if (staged > 0 &&
 		!(shard_cluster_map_type(type->name, &learned) && learned.type_id != type->type_id))
 		ereport(ERROR,
@@ -107,17 +109,16 @@ refuse_staged(const ShardAdminType *type)
 static uint64
 count_rows(int32 type_id, const char *table)
 {
-	Oid types[] = {INT4OID};
-	Datum values[] = {Int32GetDatum(type_id)};
-	char *query = psprintf("SELECT pg_catalog.count(*) FROM shard.%s"
-						   " WHERE type_id OPERATOR(pg_catalog.=) $1",
-						   table);
-	bool isnull;
+	ShardStatement look = {psprintf("SELECT pg_catalog.count(*) FROM shard.%s"
+									" WHERE type_id OPERATOR(pg_catalog.=) $1",
+									table),
+						   1,
+						   {INT4OID}};
+	ShardArguments arguments = {0};
 
-	if (SPI_execute_with_args(query, 1, types, values, NULL, true, 0) != SPI_OK_SELECT)
-		elog(ERROR, "could not read shard.%s", table);
-	return (uint64) DatumGetInt64(
-		SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+	shard_statement_add(&arguments, Int32GetDatum(type_id), false);
+	shard_statement_once_read(&look, &arguments, 0);
+	return (uint64) shard_statement_int8(0, 1);
 }
 
 /*

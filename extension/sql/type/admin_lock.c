@@ -26,6 +26,7 @@
 #include "base/attempt.h"
 #include "registry/catalog.h"
 #include "registry/registry.h"
+#include "registry/statement.h"
 
 #include "base/compat.h"
 
@@ -50,13 +51,15 @@
 #define SINCE "date_trunc('second', coalesce(p.prepared, a.xact_start))"
 
 /* $1, $2, $3: the lock */
-static const char *const holder_query =
+static const ShardStatement holder = {
 	"SELECT format('%s, in a transaction %s since %s', " HOLDER
 	", CASE WHEN l.pid IS NULL THEN 'prepared' ELSE 'open' END, " SINCE ") FROM pg_locks l" HOLDERS
-	" AND l.classid = $1 AND l.objid = $2 AND l.objsubid = $3";
+	" AND l.classid = $1 AND l.objid = $2 AND l.objsubid = $3",
+	3,
+	{OIDOID, OIDOID, INT4OID}};
 
 /* $1: shard.type */
-static const char *const health_query =
+static const ShardStatement long_holders = {
 	"SELECT CASE WHEN t.type_name IS NULL"
 	" THEN format('%s keeps others from starting entity types, since %s', " HOLDER ", " SINCE ")"
 	" ELSE format('%s keeps others from altering entity type \"%s\", since %s', " HOLDER
@@ -64,15 +67,19 @@ static const char *const health_query =
 	" FROM pg_locks l LEFT JOIN shard.type t ON l.classid = $1 AND t.type_id = l.objid::int8" HOLDERS
 		OURS
 	" AND (l.classid = $1 OR (l.classid = 'pg_class'::regclass AND l.objid = $1 AND l.objsubid = 1))"
-	" AND coalesce(p.prepared, a.xact_start) < clock_timestamp() - interval '10 seconds'";
+	" AND coalesce(p.prepared, a.xact_start) < clock_timestamp() - interval '10 seconds'",
+	1,
+	{OIDOID}};
 
 /* $1: a relation; the session that has it locked, or waits to have it */
-static const char *const relation_query =
+static const ShardStatement relation_holder = {
 	"SELECT format('%s has type or table %s locked since %s; its transaction is to be ended', " HOLDER
 	", l.relation::regclass, " SINCE ") FROM pg_locks l" HOLDERS
 	" AND l.locktype = 'relation' AND l.mode = 'AccessExclusiveLock' AND l.relation = $1"
 	" AND coalesce(p.prepared, a.xact_start) < clock_timestamp() - interval '10 seconds'"
-	" ORDER BY l.granted DESC LIMIT 1";
+	" ORDER BY l.granted DESC LIMIT 1",
+	1,
+	{OIDOID}};
 
 /* The lock of a type; that of the list, if there is none. */
 static LOCKTAG
@@ -98,57 +105,60 @@ wait_for(void *argument)
 	(void) LockAcquire(argument, ExclusiveLock, false, false);
 }
 
-/* The first row of a query, in the caller's memory; NULL: there is none. */
+/* The first row of a statement, in the caller's memory; NULL: there is none. */
 static char *
-ask(const char *query, int count, Oid *types, Datum *values)
+ask(const ShardStatement *statement, const ShardArguments *arguments)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	ShardSecurity security = {0};
-	char *holder = NULL;
+	char *found = NULL;
 
 	shard_security_open_system(&security);
-	if (SPI_execute_with_args(query, count, types, values, NULL, false, 1) != SPI_OK_SELECT)
-		elog(ERROR, "could not read pg_locks");
+	shard_statement_once(statement, arguments, SPI_OK_SELECT);
 	if (SPI_processed > 0)
 	{
-		const char *text = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
+		const char *text = shard_statement_text(0, 1);
 
-		holder = text == NULL ? NULL : MemoryContextStrdup(caller, text);
+		found = text == NULL ? NULL : MemoryContextStrdup(caller, text);
 	}
 	shard_security_close_system(&security);
-	return holder;
+	return found;
 }
 
 /* The session that has a lock. */
 static char *
 holder_of(const LOCKTAG *tag)
 {
-	Oid types[] = {OIDOID, OIDOID, INT4OID};
-	Datum values[] = {ObjectIdGetDatum(tag->locktag_field2), ObjectIdGetDatum(tag->locktag_field3),
-					  Int32GetDatum(tag->locktag_field4)};
+	ShardArguments arguments = {0};
 
-	return ask(holder_query, 3, types, values);
+	shard_statement_add(&arguments, ObjectIdGetDatum(tag->locktag_field2), false);
+	shard_statement_add(&arguments, ObjectIdGetDatum(tag->locktag_field3), false);
+	shard_statement_add(&arguments, Int32GetDatum(tag->locktag_field4), false);
+	return ask(&holder, &arguments);
 }
 
 char *
 shard_admin_relation_holder(Oid relation)
 {
-	return ask(relation_query, 1, (Oid[]){OIDOID}, (Datum[]){ObjectIdGetDatum(relation)});
+	ShardArguments arguments = {0};
+
+	shard_statement_add(&arguments, ObjectIdGetDatum(relation), false);
+	return ask(&relation_holder, &arguments);
 }
 
 /* The wait was in vain: names the session that it was for. */
 static void
 refuse(const LOCKTAG *tag, const ShardType *type)
 {
-	const char *holder = holder_of(tag);
+	const char *who = holder_of(tag);
 
 	ereport(ERROR,
 			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 			 type != NULL
 				 ? errmsg("entity type \"%s\" is being changed by another transaction", type->name)
 				 : errmsg("another transaction is starting an entity type, or giving one away"),
-			 holder != NULL ? errdetail_internal("The lock is held by %s.", holder)
-							: errdetail("The other transaction has just ended."),
+			 who != NULL ? errdetail_internal("The lock is held by %s.", who)
+						 : errdetail("The other transaction has just ended."),
 			 errhint("Try again when that transaction has ended. An administrator may end it with "
 					 "pg_terminate_backend() or ROLLBACK PREPARED.")));
 }
@@ -229,18 +239,16 @@ shard_admin_lock_holders(void)
 	ShardSecurity security = {0};
 	List *holders = NIL;
 	const ShardCatalog *catalog = shard_catalog_find();
-	Oid types[] = {OIDOID};
-	Datum values[1];
+	ShardArguments arguments = {0};
 
 	if (catalog == NULL)
 		return NIL;
-	values[0] = ObjectIdGetDatum(catalog->type);
+	shard_statement_add(&arguments, ObjectIdGetDatum(catalog->type), false);
 	shard_security_open_system(&security);
-	if (SPI_execute_with_args(health_query, 1, types, values, NULL, true, 0) != SPI_OK_SELECT)
-		elog(ERROR, "could not read pg_locks");
+	shard_statement_once_read(&long_holders, &arguments, 0);
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{
-		const char *text = SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1);
+		const char *text = shard_statement_text(i, 1);
 		MemoryContext old = MemoryContextSwitchTo(context);
 
 		holders = lappend(holders, pstrdup(text));

@@ -17,6 +17,7 @@
 #include "shared/board.h"
 #include "registry/registry.h"
 #include "registry/registry_dropped.h"
+#include "registry/statement.h"
 
 /* Tells all processes, this one too, that a type has changed. */
 static void
@@ -31,7 +32,7 @@ static Datum
 result_column(int number)
 {
 	bool isnull;
-	Datum value = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, number, &isnull);
+	Datum value = shard_statement_column(0, number, &isnull);
 
 	if (isnull)
 		elog(ERROR, "unexpected null in shard.type");
@@ -72,17 +73,18 @@ result_settings(ShardSettings *settings)
 bool
 shard_admin_row_read(const char *name, ShardAdminType *type)
 {
-	Oid types[] = {TEXTOID};
-	Datum values[] = {CStringGetTextDatum(name)};
+	const ShardStatement look = {
+		"SELECT type_id, handler, handler_oid, batch, state_type::oid, state_table::oid,"
+		"  number_of_shards::text, hash, search_path, settings, extractors, mode,"
+		"  problem IS NOT NULL"
+		" FROM shard.type WHERE type_name OPERATOR(pg_catalog.=) $1 FOR UPDATE",
+		1,
+		{TEXTOID}};
+	ShardArguments arguments = {0};
 	oidvector *extractors;
 
-	if (SPI_execute_with_args(
-			"SELECT type_id, handler, handler_oid, batch, state_type::oid, state_table::oid,"
-			"  number_of_shards::text, hash, search_path, settings, extractors, mode,"
-			"  problem IS NOT NULL"
-			" FROM shard.type WHERE type_name OPERATOR(pg_catalog.=) $1 FOR UPDATE",
-			1, types, values, NULL, false, 1) != SPI_OK_SELECT)
-		elog(ERROR, "could not read shard.type");
+	shard_statement_add_string(&arguments, name);
+	shard_statement_once(&look, &arguments, SPI_OK_SELECT);
 	if (SPI_processed == 0)
 		return false;
 
@@ -105,15 +107,16 @@ shard_admin_row_read(const char *name, ShardAdminType *type)
 
 /* Parameters 1 to 7 of insert and update: what both write. */
 static void
-common_values(const ShardAdminType *type, Datum *value)
+add_common(ShardArguments *arguments, const ShardAdminType *type)
 {
-	value[0] = CStringGetTextDatum(type->handler.name);
-	value[1] = ObjectIdGetDatum(type->handler.function);
-	value[2] = BoolGetDatum(type->handler.batch);
-	value[3] = CStringGetTextDatum(type->mode);
-	value[4] = CStringGetTextDatum(type->search_path);
-	value[5] = JsonbPGetDatum(shard_settings_to_jsonb(&type->settings));
-	value[6] = PointerGetDatum(buildoidvector(type->extractor, SHARD_EXTRACTORS));
+	shard_statement_add_string(arguments, type->handler.name);
+	shard_statement_add(arguments, ObjectIdGetDatum(type->handler.function), false);
+	shard_statement_add(arguments, BoolGetDatum(type->handler.batch), false);
+	shard_statement_add_string(arguments, type->mode);
+	shard_statement_add_string(arguments, type->search_path);
+	shard_statement_add(arguments, JsonbPGetDatum(shard_settings_to_jsonb(&type->settings)), false);
+	shard_statement_add(arguments,
+						PointerGetDatum(buildoidvector(type->extractor, SHARD_EXTRACTORS)), false);
 }
 
 /* The types that have numbers here. */
@@ -165,25 +168,26 @@ group_of(const ShardAdminType *type, int32 last)
 static int32
 next_number(const ShardAdminType *type)
 {
+	const ShardStatement draw = {
+		"SELECT GREATEST(pg_catalog.nextval(pg_catalog.pg_get_serial_sequence("
+		"'shard.type', 'type_id'))::int4, "
+		"(SELECT pg_catalog.max(type_id) OPERATOR(pg_catalog.+) 1 FROM shard.type))"};
+	const ShardStatement leave_out = {
+		"SELECT pg_catalog.setval("
+		"pg_catalog.pg_get_serial_sequence('shard.type', 'type_id'), $1)",
+		1,
+		{INT4OID}};
+	ShardArguments arguments = {0};
 	int32 next;
 	int32 number;
-	Oid types[] = {INT4OID};
-	Datum values[1];
 
-	if (SPI_execute("SELECT GREATEST(pg_catalog.nextval(pg_catalog.pg_get_serial_sequence("
-					"'shard.type', 'type_id'))::int4, "
-					"(SELECT pg_catalog.max(type_id) OPERATOR(pg_catalog.+) 1 FROM shard.type))",
-					false, 1) != SPI_OK_SELECT ||
-		SPI_processed != 1)
-		elog(ERROR, "could not number an entity type");
+	shard_statement_once(&draw, NULL, SPI_OK_SELECT);
 	next = DatumGetInt32(result_column(1));
 	number = shard_type_number_next(next - 1, group_of(type, next - 1));
-	values[0] = Int32GetDatum(number);
-	if (number == 0 ||
-		SPI_execute_with_args("SELECT pg_catalog.setval(pg_catalog.pg_get_serial_sequence("
-							  "'shard.type', 'type_id'), $1)",
-							  1, types, values, NULL, false, 0) != SPI_OK_SELECT)
+	if (number == 0)
 		elog(ERROR, "could not number an entity type");
+	shard_statement_add(&arguments, Int32GetDatum(number), false);
+	shard_statement_once(&leave_out, &arguments, SPI_OK_SELECT);
 	return number;
 }
 
@@ -191,11 +195,11 @@ next_number(const ShardAdminType *type)
 static void
 delete_rows(const ShardAdminType *type, const char *command)
 {
-	Oid types[] = {INT4OID};
-	Datum values[] = {Int32GetDatum(type->type_id)};
+	ShardStatement statement = {command, 1, {INT4OID}};
+	ShardArguments arguments = {0};
 
-	if (SPI_execute_with_args(command, 1, types, values, NULL, false, 0) != SPI_OK_DELETE)
-		elog(ERROR, "could not delete from the tables of schema shard");
+	shard_statement_add(&arguments, Int32GetDatum(type->type_id), false);
+	shard_statement_once(&statement, &arguments, SPI_OK_DELETE);
 }
 
 /*
@@ -205,13 +209,14 @@ delete_rows(const ShardAdminType *type, const char *command)
 static void
 check_number(const ShardAdminType *type)
 {
-	Oid types[] = {INT4OID};
-	Datum values[] = {Int32GetDatum(type->type_id)};
+	const ShardStatement look = {"SELECT type_name FROM shard.type "
+								 "WHERE type_id OPERATOR(pg_catalog.=) $1",
+								 1,
+								 {INT4OID}};
+	ShardArguments arguments = {0};
 
-	if (SPI_execute_with_args("SELECT type_name FROM shard.type "
-							  "WHERE type_id OPERATOR(pg_catalog.=) $1",
-							  1, types, values, NULL, false, 1) != SPI_OK_SELECT)
-		elog(ERROR, "could not read shard.type");
+	shard_statement_add(&arguments, Int32GetDatum(type->type_id), false);
+	shard_statement_once(&look, &arguments, SPI_OK_SELECT);
 	if (SPI_processed > 0)
 		ereport(
 			ERROR,
@@ -227,9 +232,15 @@ check_number(const ShardAdminType *type)
 void
 shard_admin_row_insert(ShardAdminType *type)
 {
-	Oid types[] = {TEXTOID, OIDOID, BOOLOID, TEXTOID, TEXTOID, JSONBOID, OIDVECTOROID,
-				   TEXTOID, OIDOID, OIDOID,	 OIDOID,  TEXTOID, TEXTOID,	 INT4OID};
-	Datum values[lengthof(types)];
+	const ShardStatement insert = {
+		"INSERT INTO shard.type (handler, handler_oid, batch, mode, search_path, settings,"
+		"  extractors, type_name, owner, state_type, state_table, number_of_shards, hash,"
+		"  type_id)"
+		" VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12::int4, $13, $14)",
+		14,
+		{TEXTOID, OIDOID, BOOLOID, TEXTOID, TEXTOID, JSONBOID, OIDVECTOROID, TEXTOID, OIDOID,
+		 OIDOID, OIDOID, TEXTOID, TEXTOID, INT4OID}};
+	ShardArguments arguments = {0};
 
 	shard_registry_dropped_take(type->name, type->type_id);
 	if (type->type_id == 0)
@@ -237,22 +248,15 @@ shard_admin_row_insert(ShardAdminType *type)
 	else
 		check_number(type);
 
-	common_values(type, values);
-	values[7] = CStringGetTextDatum(type->name);
-	values[8] = ObjectIdGetDatum(type->owner);
-	values[9] = ObjectIdGetDatum(type->handler.state_type);
-	values[10] = ObjectIdGetDatum(type->state_table);
-	values[11] = CStringGetTextDatum(type->settings.value[SHARD_SETTING_NUMBER_OF_SHARDS]);
-	values[12] = CStringGetTextDatum(type->settings.value[SHARD_SETTING_HASH]);
-	values[13] = Int32GetDatum(type->type_id);
-
-	if (SPI_execute_with_args(
-			"INSERT INTO shard.type (handler, handler_oid, batch, mode, search_path, settings,"
-			"  extractors, type_name, owner, state_type, state_table, number_of_shards, hash,"
-			"  type_id)"
-			" VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12::int4, $13, $14)",
-			lengthof(types), types, values, NULL, false, 0) != SPI_OK_INSERT)
-		elog(ERROR, "could not insert into shard.type");
+	add_common(&arguments, type);
+	shard_statement_add_string(&arguments, type->name);
+	shard_statement_add(&arguments, ObjectIdGetDatum(type->owner), false);
+	shard_statement_add(&arguments, ObjectIdGetDatum(type->handler.state_type), false);
+	shard_statement_add(&arguments, ObjectIdGetDatum(type->state_table), false);
+	shard_statement_add_string(&arguments, type->settings.value[SHARD_SETTING_NUMBER_OF_SHARDS]);
+	shard_statement_add_string(&arguments, type->settings.value[SHARD_SETTING_HASH]);
+	shard_statement_add(&arguments, Int32GetDatum(type->type_id), false);
+	shard_statement_once(&insert, &arguments, SPI_OK_INSERT);
 	tell_everybody();
 }
 
@@ -268,21 +272,21 @@ shard_admin_row_replace(ShardAdminType *type)
 void
 shard_admin_row_update(const ShardAdminType *type)
 {
-	Oid types[] = {TEXTOID,	 OIDOID,	   BOOLOID, TEXTOID, TEXTOID,
-				   JSONBOID, OIDVECTOROID, INT4OID, OIDOID,	 OIDOID};
-	Datum values[lengthof(types)];
+	const ShardStatement update = {
+		"UPDATE shard.type SET handler = $1, handler_oid = $2, batch = $3, mode = $4,"
+		"  search_path = $5, settings = $6, extractors = $7, state_type = $9,"
+		"  state_table = $10, problem = NULL, problem_code = NULL"
+		" WHERE type_id OPERATOR(pg_catalog.=) $8",
+		10,
+		{TEXTOID, OIDOID, BOOLOID, TEXTOID, TEXTOID, JSONBOID, OIDVECTOROID, INT4OID, OIDOID,
+		 OIDOID}};
+	ShardArguments arguments = {0};
 
-	common_values(type, values);
-	values[7] = Int32GetDatum(type->type_id);
-	values[8] = ObjectIdGetDatum(type->handler.state_type);
-	values[9] = ObjectIdGetDatum(type->state_table);
-	if (SPI_execute_with_args(
-			"UPDATE shard.type SET handler = $1, handler_oid = $2, batch = $3, mode = $4,"
-			"  search_path = $5, settings = $6, extractors = $7, state_type = $9,"
-			"  state_table = $10, problem = NULL, problem_code = NULL"
-			" WHERE type_id OPERATOR(pg_catalog.=) $8",
-			lengthof(types), types, values, NULL, false, 0) != SPI_OK_UPDATE)
-		elog(ERROR, "could not update shard.type");
+	add_common(&arguments, type);
+	shard_statement_add(&arguments, Int32GetDatum(type->type_id), false);
+	shard_statement_add(&arguments, ObjectIdGetDatum(type->handler.state_type), false);
+	shard_statement_add(&arguments, ObjectIdGetDatum(type->state_table), false);
+	shard_statement_once(&update, &arguments, SPI_OK_UPDATE);
 	tell_everybody();
 }
 
@@ -290,15 +294,17 @@ shard_admin_row_update(const ShardAdminType *type)
 void
 shard_admin_row_owner(const ShardAdminType *type)
 {
-	Oid types[] = {INT4OID, OIDOID};
-	Datum values[] = {Int32GetDatum(type->type_id), ObjectIdGetDatum(type->owner)};
+	const ShardStatement update = {
+		"UPDATE shard.type SET owner = $2,"
+		"  cluster_owner = NULLIF(cluster_owner, pg_catalog.pg_get_userbyid($2)::text)"
+		" WHERE type_id OPERATOR(pg_catalog.=) $1",
+		2,
+		{INT4OID, OIDOID}};
+	ShardArguments arguments = {0};
 
-	if (SPI_execute_with_args(
-			"UPDATE shard.type SET owner = $2,"
-			"  cluster_owner = NULLIF(cluster_owner, pg_catalog.pg_get_userbyid($2)::text)"
-			" WHERE type_id OPERATOR(pg_catalog.=) $1",
-			lengthof(types), types, values, NULL, false, 0) != SPI_OK_UPDATE)
-		elog(ERROR, "could not update shard.type");
+	shard_statement_add(&arguments, Int32GetDatum(type->type_id), false);
+	shard_statement_add(&arguments, ObjectIdGetDatum(type->owner), false);
+	shard_statement_once(&update, &arguments, SPI_OK_UPDATE);
 	tell_everybody();
 }
 

@@ -23,6 +23,7 @@
 
 #include "sql/type/admin.h"
 #include "entity/state_door.h"
+#include "registry/statement.h"
 
 #include "base/compat.h"
 
@@ -44,10 +45,9 @@ static const char *const own_column[] = {"shard", "entity_id", "version", "remem
 static void
 run(const char *command)
 {
-	int result = SPI_execute(command, false, 0);
+	ShardStatement statement = {command};
 
-	if (result < 0)
-		elog(ERROR, "could not run \"%s\": %s", command, SPI_result_code_string(result));
+	shard_statement_once(&statement, NULL, SPI_OK_UTILITY);
 }
 
 /* Refuses an attribute whose name cannot be a column of a state table. */
@@ -146,20 +146,21 @@ append_state_columns(StringInfo buf, const ShardRoutine *handler)
 static void
 close_to_others(const char *table, const char *owner)
 {
-	Oid types[] = {TEXTOID};
-	Datum values[] = {CStringGetTextDatum(table)};
+	const ShardStatement look = {
+		"SELECT DISTINCT CASE a.grantee WHEN 0 THEN 'PUBLIC'"
+		"  ELSE pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(a.grantee)::text) END"
+		" FROM pg_catalog.pg_class c, pg_catalog.aclexplode(c.relacl) a"
+		" WHERE c.oid OPERATOR(pg_catalog.=) $1::pg_catalog.regclass",
+		1,
+		{TEXTOID}};
+	ShardArguments arguments = {0};
 	List *grantees = NIL;
 	ListCell *cell;
 
-	if (SPI_execute_with_args(
-			"SELECT DISTINCT CASE a.grantee WHEN 0 THEN 'PUBLIC'"
-			"  ELSE pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(a.grantee)::text) END"
-			" FROM pg_catalog.pg_class c, pg_catalog.aclexplode(c.relacl) a"
-			" WHERE c.oid OPERATOR(pg_catalog.=) $1::pg_catalog.regclass",
-			1, types, values, NULL, false, 0) != SPI_OK_SELECT)
-		elog(ERROR, "could not read pg_class");
+	shard_statement_add_string(&arguments, table);
+	shard_statement_once(&look, &arguments, SPI_OK_SELECT);
 	for (uint64 i = 0; i < SPI_processed; i++)
-		grantees = lappend(grantees, SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1));
+		grantees = lappend(grantees, shard_statement_text(i, 1));
 	foreach (cell, grantees)
 		run(psprintf("REVOKE ALL ON TABLE %s FROM %s CASCADE", table, (char *) lfirst(cell)));
 	if (grantees != NIL)

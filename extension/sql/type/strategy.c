@@ -26,6 +26,7 @@
 #include "registry/routine.h"
 #include "registry/security.h"
 #include "registry/settings.h"
+#include "registry/statement.h"
 #include "link/strategy_call.h"
 #include "shared/visitor.h"
 #include "base/argument.h"
@@ -80,8 +81,11 @@ find_function(Strategy *strategy, const char *name)
 static void
 read_type(Strategy *strategy)
 {
-	Oid types[1] = {INT4OID};
-	Datum values[1] = {Int32GetDatum(strategy->question.type_id)};
+	const ShardStatement look = {"SELECT settings FROM shard.type "
+								 "WHERE type_id OPERATOR(pg_catalog.=) $1",
+								 1,
+								 {INT4OID}};
+	ShardArguments arguments = {0};
 	ShardSecurity security = {0};
 	ShardSettings settings;
 	const char *name;
@@ -92,14 +96,11 @@ read_type(Strategy *strategy)
 		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT),
 						errmsg("the entity type does not run at the coordinator's node")));
 	shard_security_begin_system(&security);
-	if (SPI_execute_with_args("SELECT settings FROM shard.type "
-							  "WHERE type_id OPERATOR(pg_catalog.=) $1",
-							  1, types, values, NULL, true, 1) != SPI_OK_SELECT ||
-		SPI_processed != 1)
+	shard_statement_add(&arguments, Int32GetDatum(strategy->question.type_id), false);
+	shard_statement_once_read(&look, &arguments, 1);
+	if (SPI_processed != 1)
 		elog(ERROR, "could not read shard.type");
-	shard_settings_from_jsonb(&settings,
-							  DatumGetJsonbPCopy(SPI_getbinval(SPI_tuptable->vals[0],
-															   SPI_tuptable->tupdesc, 1, &isnull)));
+	shard_settings_from_jsonb(&settings, DatumGetJsonbPCopy(shard_statement_column(0, 1, &isnull)));
 	shard_security_end(&security);
 	strategy->settings = pstrdup(settings.value[SHARD_SETTING_ALLOCATION_SETTINGS]);
 	name = shard_settings_strategy_function(&settings, strategy->question.rebalance);
@@ -143,7 +144,11 @@ check_column(const Strategy *strategy)
 				 errmsg("function %s does not return type %s", strategy->function, "integer")));
 }
 
-/* ---- the calls -------------------------------------------------------------------------------- */
+/*
+ * ---- the calls ----
+ *
+ * They run by SPI alone: statement.h is for the extension's own SQL, and what these functions raise is the answer.
+ */
 
 /*
  * The chosen node has the shard from now on, for the next one.

@@ -23,6 +23,7 @@
 #include "registry/identity.h"
 #include "registry/registry.h"
 #include "registry/security.h"
+#include "registry/statement.h"
 #include "log/session.h"
 #include "shared/shmem.h"
 #include "sql/send/handler_guard.h"
@@ -34,17 +35,23 @@ PG_FUNCTION_INFO_V1(shard_redrive);
 /* Parameters: last id of the batch before, ids or NULL, type ids. */
 #define IS_CHOSEN "d.id > $1 AND ($2 IS NULL OR d.id = ANY ($2)) AND d.type_id = ANY ($3)"
 
-static const char *const foreign_query =
-	"SELECT type_id, id FROM shard.dead_letter WHERE id = ANY ($1) AND type_id <> ALL ($2) LIMIT 1";
+static const ShardStatement foreign = {
+	"SELECT type_id, id FROM shard.dead_letter WHERE id = ANY ($1) AND type_id <> ALL ($2) LIMIT 1",
+	2,
+	{INT8ARRAYOID, INT4ARRAYOID}};
 
-static const char *const bound_query =
+static const ShardStatement bound = {
 	"SELECT max(id) FROM (SELECT d.id FROM shard.dead_letter d WHERE " IS_CHOSEN
-	" ORDER BY d.id LIMIT 256) batch";
+	" ORDER BY d.id LIMIT 256) batch",
+	3,
+	{INT8OID, INT8ARRAYOID, INT4ARRAYOID}};
 
-static const char *const delete_query =
+static const ShardStatement take = {
 	"WITH dead AS (DELETE FROM shard.dead_letter d WHERE " IS_CHOSEN " AND d.id <= $4 RETURNING *)"
 	" SELECT type_id, shard, entity, kind, coalesce(src_type, 0), coalesce(src_entity, ''),"
-	" mid_node, mid_seq, payload, coalesce(epoch, -1), stamp FROM dead ORDER BY id";
+	" mid_node, mid_seq, payload, coalesce(epoch, -1), stamp FROM dead ORDER BY id",
+	4,
+	{INT8OID, INT8ARRAYOID, INT4ARRAYOID, INT8OID}};
 
 /* What the call is about. */
 typedef struct Redrive
@@ -99,22 +106,12 @@ choose_types(FunctionCallInfo fcinfo)
 	return construct_array(list.id, list.count, INT4OID, sizeof(int32), true, TYPALIGN_INT);
 }
 
-/*
- * Runs a query that is not worth a plan of its own.
- */
-static void
-run_query(const char *query, int parameters, Oid *types, Datum *values, const char *nulls)
-{
-	if (SPI_execute_with_args(query, parameters, types, values, nulls, false, 0) != SPI_OK_SELECT)
-		elog(ERROR, "could not execute \"%s\"", query);
-}
-
 static Datum
 column(int row, int number)
 {
 	bool isnull;
 
-	return SPI_getbinval(SPI_tuptable->vals[row], SPI_tuptable->tupdesc, number, &isnull);
+	return shard_statement_column(row, number, &isnull);
 }
 
 /*
@@ -124,12 +121,13 @@ column(int row, int number)
 static int32
 find_foreign(const Redrive *redrive, int64 *id)
 {
-	Oid types[] = {INT8ARRAYOID, INT4ARRAYOID};
-	Datum values[] = {redrive->ids, PointerGetDatum(redrive->types)};
+	ShardArguments arguments = {0};
 
 	if (redrive->all)
 		return 0;
-	run_query(foreign_query, lengthof(types), types, values, NULL);
+	shard_statement_add(&arguments, redrive->ids, false);
+	shard_statement_add(&arguments, PointerGetDatum(redrive->types), false);
+	shard_statement_once(&foreign, &arguments, SPI_OK_SELECT);
 	if (SPI_processed == 0)
 		return 0;
 	*id = DatumGetInt64(column(0, 2));
@@ -199,17 +197,18 @@ append_rows(uint64 count)
 static bool
 move_batch(Redrive *redrive, int64 *last)
 {
-	Oid types[] = {INT8OID, INT8ARRAYOID, INT4ARRAYOID, INT8OID};
-	Datum values[] = {Int64GetDatum(*last), redrive->ids, PointerGetDatum(redrive->types), 0};
-	const char *nulls = redrive->all ? " n  " : NULL;
+	ShardArguments arguments = {0};
 	bool none;
 
-	run_query(bound_query, 3, types, values, nulls);
-	*last = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &none));
+	shard_statement_add(&arguments, Int64GetDatum(*last), false);
+	shard_statement_add(&arguments, redrive->ids, redrive->all);
+	shard_statement_add(&arguments, PointerGetDatum(redrive->types), false);
+	shard_statement_once(&bound, &arguments, SPI_OK_SELECT);
+	*last = DatumGetInt64(shard_statement_column(0, 1, &none));
 	if (none)
 		return false;
-	values[3] = Int64GetDatum(*last);
-	run_query(delete_query, 4, types, values, nulls);
+	shard_statement_add(&arguments, Int64GetDatum(*last), false);
+	shard_statement_once(&take, &arguments, SPI_OK_SELECT);
 	append_rows(SPI_processed);
 	redrive->count += SPI_processed;
 	SPI_freetuptable(SPI_tuptable);

@@ -26,6 +26,7 @@
 #include "shared/board.h"
 #include "registry/registry.h"
 #include "registry/security.h"
+#include "registry/statement.h"
 #include "shared/shmem.h"
 #include "sql/view/worker_owners.h"
 #include "sql/type/admin.h"
@@ -39,7 +40,7 @@ PG_FUNCTION_INFO_V1(shard_health);
 #define NEARLY_FULL 80
 
 /* Rows of one text column: a problem each. */
-static const char *const table_query =
+static const ShardStatement in_tables = {
 	"SELECT format('entity type \"%s\" is suspended: %s', t.type_name, p.problem)"
 	" FROM shard.type t, coalesce(shard.type_problem(t.type_id), t.problem) p (problem)"
 	" WHERE (t.mode = 'hosting' OR t.cluster_owner IS NOT NULL) AND p.problem IS NOT NULL"
@@ -105,7 +106,7 @@ static const char *const table_query =
 	"SELECT format('the link %s is quarantined: %s; see shard_link_accept()', q.link, min(q.why))"
 	" FROM (SELECT format('to node %s', s.node), s.quarantine FROM shard.stream s UNION ALL"
 	" SELECT format('from node %s', p.origin), p.quarantine FROM shard.position p) q (link, why)"
-	" WHERE q.why IS NOT NULL GROUP BY q.link";
+	" WHERE q.why IS NOT NULL GROUP BY q.link"};
 
 struct ShardHealth
 {
@@ -283,11 +284,10 @@ check_tables(ShardHealth *problems)
 
 	shard_security_begin_system(&security);
 	SPI_connect();
-	if (SPI_execute(table_query, true, 0) != SPI_OK_SELECT)
-		elog(ERROR, "could not execute \"%s\"", table_query);
+	shard_statement_once_read(&in_tables, NULL, 0);
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{
-		const char *text = SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1);
+		const char *text = shard_statement_text(i, 1);
 		MemoryContext old = MemoryContextSwitchTo(context);
 
 		shard_health_add(problems, text);

@@ -38,7 +38,7 @@
  * that still wants such a move tries again within minutes. A move that was tried before the home or the target became
  * something else, or the pin of the shard, is not wanted any more, or counts from the start. $1: say why.
  */
-static const char *const failing_query =
+static const ShardStatement failing = {
 	"WITH changed AS MATERIALIZED (SELECT c.id, c.kind, c.from_node AS node, c.type_id, c.shard FROM shard.decision c"
 	" WHERE c.kind IN ('member', 'evacuation', 'pinned') AND c.at > clock_timestamp() - interval '1 hour')"
 	"SELECT format('%s of entity type \"%s\" could not be moved to node %s, tried %s times in the last "
@@ -59,12 +59,14 @@ static const char *const failing_query =
 	" JOIN (SELECT DISTINCT h.type_id, h.type_name FROM shard.homes() h) t USING (type_id)"
 	" LEFT JOIN shard.type y USING (type_id)"
 	" WHERE f.failures > 1 AND f.last <> 'moved'"
-	" AND f.at > clock_timestamp() - interval '5 minutes' GROUP BY t.type_name, f.to_node";
+	" AND f.at > clock_timestamp() - interval '5 minutes' GROUP BY t.type_name, f.to_node",
+	1,
+	{BOOLOID}};
 
 /* What is stopped or copied here for a move. */
-static const char *const strays_query =
+static const ShardStatement strays = {
 	"SELECT type_id, shard, epoch, coalesce(move_id, 0), state FROM shard.own"
-	" WHERE state IN ('stopping', 'sealed', 'staged') ORDER BY type_id, shard LIMIT 1000";
+	" WHERE state IN ('stopping', 'sealed', 'staged') ORDER BY type_id, shard LIMIT 1000"};
 
 /* A copy of which nothing has come for this time is not just large. */
 #define STILL_MS 5000
@@ -434,15 +436,14 @@ check_strays(ShardHealth *health, const ShardMap *map, ShardArena *arena, int32 
 
 	shard_security_begin_system(&security);
 	SPI_connect();
-	if (SPI_execute(strays_query, true, 0) != SPI_OK_SELECT)
-		elog(ERROR, "could not execute \"%s\"", strays_query);
+	shard_statement_once_read(&strays, NULL, 0);
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{
 		int32 type_id = shard_statement_int4(i, 1);
 		int32 shard = shard_statement_int4(i, 2);
 		int32 epoch = shard_statement_int4(i, 3);
 		int64 move_id = shard_statement_int8(i, 4);
-		const char *state = SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 5);
+		const char *state = shard_statement_text(i, 5);
 		const ShardMapEntry *entry =
 			shard_map_value(map, (ShardMapKey){SHARD_MAP_HOME, type_id, shard});
 		const ShardMapEntry *known =
@@ -474,16 +475,15 @@ check_failing(ShardHealth *health)
 {
 	MemoryContext context = CurrentMemoryContext;
 	ShardSecurity security = {0};
-	Oid types[1] = {BOOLOID};
-	Datum values[1] = {BoolGetDatum(shard_rights_all_stats())};
+	ShardArguments arguments = {0};
 
+	shard_statement_add(&arguments, BoolGetDatum(shard_rights_all_stats()), false);
 	shard_security_begin_system(&security);
 	SPI_connect();
-	if (SPI_execute_with_args(failing_query, 1, types, values, NULL, true, 20) != SPI_OK_SELECT)
-		elog(ERROR, "could not execute \"%s\"", failing_query);
+	shard_statement_once_read(&failing, &arguments, 20);
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{
-		const char *text = SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1);
+		const char *text = shard_statement_text(i, 1);
 		MemoryContext old = MemoryContextSwitchTo(context);
 
 		shard_health_add(health, text);

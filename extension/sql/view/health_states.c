@@ -38,18 +38,24 @@
 #define STRANGE 100
 #define NAMED 5
 
-static const char *const own_query = "SELECT shard FROM shard.own WHERE type_id = $1";
+static const ShardStatement own_shards = {"SELECT shard FROM shard.own WHERE type_id = $1",
+										  1,
+										  {INT4OID}};
 
 /* Those that were active here by a home that was undone with its voters (R29). */
-static const char *const undone_query =
+static const ShardStatement undone_shards = {
 	"SELECT o.shard FROM shard.own o JOIN shard.route r USING (type_id, shard)"
-	" WHERE o.type_id = $1 AND o.state = 'sealed' AND r.doubt > o.epoch";
+	" WHERE o.type_id = $1 AND o.state = 'sealed' AND r.doubt > o.epoch",
+	1,
+	{INT4OID}};
 
 /* Those of them for which messages wait. This node took these messages in, so no other node has them. */
-static const char *const undone_held_query =
+static const ShardStatement undone_held = {
 	"SELECT DISTINCT h.shard FROM shard.held h JOIN shard.own o USING (type_id, shard)"
 	" JOIN shard.route r USING (type_id, shard)"
-	" WHERE h.type_id = $1 AND o.state = 'sealed' AND r.doubt > o.epoch";
+	" WHERE h.type_id = $1 AND o.state = 'sealed' AND r.doubt > o.epoch",
+	1,
+	{INT4OID}};
 
 /* A type to be looked at: the registry may change meanwhile. */
 typedef struct Candidate
@@ -95,21 +101,20 @@ check_orphans(ShardHealth *health)
 	shard_security_end(&security);
 }
 
-/* The shards of a type for which the query says so now, by ownership rows. */
+/* The shards of a type for which a statement says so now, by ownership rows. */
 static Bitmapset *
-read_shards(int32 type_id, const char *query)
+read_shards(int32 type_id, const ShardStatement *look)
 {
 	MemoryContext context = CurrentMemoryContext;
 	ShardSecurity security = {0};
-	Oid types[1] = {INT4OID};
-	Datum values[1] = {Int32GetDatum(type_id)};
+	ShardArguments arguments = {0};
 	Bitmapset *own = NULL;
 
 	PushActiveSnapshot(GetLatestSnapshot());
 	shard_security_begin_system(&security);
 	SPI_connect();
-	if (SPI_execute_with_args(query, 1, types, values, NULL, true, 0) != SPI_OK_SELECT)
-		elog(ERROR, "could not execute \"%s\"", query);
+	shard_statement_add(&arguments, Int32GetDatum(type_id), false);
+	shard_statement_once_read(look, &arguments, 0);
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{
 		MemoryContext old = MemoryContextSwitchTo(context);
@@ -130,7 +135,7 @@ read_shards(int32 type_id, const char *query)
 static int
 find_strange(const Candidate *type, int looks, int32 *strange)
 {
-	Bitmapset *own = read_shards(type->type_id, own_query);
+	Bitmapset *own = read_shards(type->type_id, &own_shards);
 	int32 *shards = palloc(looks * sizeof(int32));
 	int32 after = -1;
 	int found = 0;
@@ -173,7 +178,7 @@ check_type(ShardHealth *health, const Candidate *type, int looks, int32 self)
 {
 	int32 shards[STRANGE];
 	int found = find_strange(type, looks, shards);
-	Bitmapset *own = found > 0 ? read_shards(type->type_id, own_query) : NULL;
+	Bitmapset *own = found > 0 ? read_shards(type->type_id, &own_shards) : NULL;
 	Strange strange = {0};
 
 	initStringInfo(&strange.names);
@@ -211,8 +216,8 @@ has_rows(const Candidate *type, int32 shard)
 static void
 check_undone(ShardHealth *health, const Candidate *type, int looks, int32 self)
 {
-	Bitmapset *undone = read_shards(type->type_id, undone_query);
-	Bitmapset *held = undone == NULL ? NULL : read_shards(type->type_id, undone_held_query);
+	Bitmapset *undone = read_shards(type->type_id, &undone_shards);
+	Bitmapset *held = undone == NULL ? NULL : read_shards(type->type_id, &undone_held);
 	Strange shards = {0};
 	int32 shard = -1;
 

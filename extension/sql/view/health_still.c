@@ -27,6 +27,7 @@
 #include "shared/board.h"
 #include "registry/registry.h"
 #include "registry/security.h"
+#include "registry/statement.h"
 #include "shared/shmem.h"
 #include "sql/view/worker_owners.h"
 #include "core/base/division.h"
@@ -119,20 +120,25 @@ typedef struct Look
 	" WHERE l.relation = c.state_table AND l.virtualtransaction LIKE '-1/%') LIMIT 100"
 
 /* There is none before it that is to be tried later. */
-static const char *const stash_query = DUE("stash", "seq") OLDEST
+static const ShardStatement stash = {
+	DUE("stash", "seq") OLDEST
 	" WHERE NOT EXISTS (SELECT FROM shard.held f WHERE f.type_id = c.type_id AND f.shard = c.shard"
-	" AND f.entity = c.entity AND f.place = 'stash' AND f.seq < c.seq) AND" NOT_LOCKED;
+	" AND f.entity = c.entity AND f.place = 'stash' AND f.seq < c.seq) AND" NOT_LOCKED,
+	1,
+	{INT4OID}};
 
 /* It is its turn: nothing before it is missing, or numbers do not matter; and nothing is in the stash. */
-static const char *const ordered_query = DUE(
-	"ordered",
-	"number") " LEFT JOIN shard.ordered p ON p.type_id = m.type_id AND p.shard = m.shard AND p.entity = m.entity"
-			  " WHERE (p.expected IS NULL OR m.number <= p.expected OR t.settings->>'ordered_by' IS NULL)" OLDEST
-			  " WHERE NOT EXISTS (SELECT FROM shard.held f WHERE f.type_id = c.type_id AND f.shard = c.shard"
-			  " AND f.entity = c.entity AND f.place = 'stash') AND" NOT_LOCKED;
+static const ShardStatement ordered = {
+	DUE("ordered",
+		"number") " LEFT JOIN shard.ordered p ON p.type_id = m.type_id AND p.shard = m.shard AND p.entity = m.entity"
+				  " WHERE (p.expected IS NULL OR m.number <= p.expected OR t.settings->>'ordered_by' IS NULL)" OLDEST
+				  " WHERE NOT EXISTS (SELECT FROM shard.held f WHERE f.type_id = c.type_id AND f.shard = c.shard"
+				  " AND f.entity = c.entity AND f.place = 'stash') AND" NOT_LOCKED,
+	1,
+	{INT4OID}};
 
 /* The first one of each shard whose home is known, and active if it is here. */
-static const char *const parked_query =
+static const ShardStatement parked = {
 	"SELECT m.type_id, m.shard, t.type_name, m.entity, m.arrival, m.parked_at AS since"
 	" FROM (SELECT DISTINCT ON (p.type_id, p.shard) p.type_id, p.shard, p.entity, p.arrival, p.parked_at"
 	"       FROM shard.parked p ORDER BY p.type_id, p.shard, p.rseq, p.arrival) m"
@@ -143,7 +149,9 @@ static const char *const parked_query =
 	"   AND o.epoch = r.epoch"
 	" WHERE m.parked_at < " LONG_AGO
 	" AND CASE WHEN r.node = n.node_id THEN o.epoch IS NOT NULL ELSE $2 END"
-	" ORDER BY since LIMIT 100";
+	" ORDER BY since LIMIT 100",
+	2,
+	{INT4OID, BOOLOID}};
 
 static int
 worker_of(const Look *look, int32 type_id, int32 shard)
@@ -170,30 +178,27 @@ add(Look *look, const Still *found)
 }
 
 /*
- * Adds what a query finds. pushes: messages may leave for other nodes.
+ * Adds what a statement finds. pushes: messages may leave for other nodes.
  */
 static void
-look_at_table(Look *look, StillPlace place, const char *query, bool pushes)
+look_at_table(Look *look, StillPlace place, const ShardStatement *statement, bool pushes)
 {
-	Oid types[] = {INT4OID, BOOLOID};
-	Datum values[] = {Int32GetDatum(STILL_SECONDS), BoolGetDatum(pushes)};
-	int count = place == STILL_PARKED ? 2 : 1;
+	ShardArguments arguments = {0};
 
+	shard_statement_add(&arguments, Int32GetDatum(STILL_SECONDS), false);
+	if (place == STILL_PARKED)
+		shard_statement_add(&arguments, BoolGetDatum(pushes), false);
 	SPI_connect();
-	if (SPI_execute_with_args(query, count, types, values, NULL, true, 0) != SPI_OK_SELECT)
-		elog(ERROR, "could not execute \"%s\"", query);
+	shard_statement_once_read(statement, &arguments, 0);
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{
-		HeapTuple row = SPI_tuptable->vals[i];
-		TupleDesc desc = SPI_tuptable->tupdesc;
-		bool isnull;
 		Still still = {.place = place,
-					   .type_id = DatumGetInt32(SPI_getbinval(row, desc, 1, &isnull)),
-					   .shard = DatumGetInt32(SPI_getbinval(row, desc, 2, &isnull)),
-					   .type_name = SPI_getvalue(row, desc, 3),
-					   .entity = SPI_getvalue(row, desc, 4),
-					   .key = DatumGetInt64(SPI_getbinval(row, desc, 5, &isnull)),
-					   .since = SPI_getvalue(row, desc, 6)};
+					   .type_id = shard_statement_int4(i, 1),
+					   .shard = shard_statement_int4(i, 2),
+					   .type_name = shard_statement_text(i, 3),
+					   .entity = shard_statement_text(i, 4),
+					   .key = shard_statement_int8(i, 5),
+					   .since = shard_statement_text(i, 6)};
 
 		/* what the owner has no worker for is held until a worker takes the owner */
 		if (place == STILL_PARKED ||
@@ -272,9 +277,9 @@ look(ShardDatabase *db, bool pushes)
 	PushActiveSnapshot(GetLatestSnapshot());
 	look_at_inbox(&look, GetActiveSnapshot());
 	shard_security_begin_system(&security);
-	look_at_table(&look, STILL_ORDERED, ordered_query, pushes);
-	look_at_table(&look, STILL_STASH, stash_query, pushes);
-	look_at_table(&look, STILL_PARKED, parked_query, pushes);
+	look_at_table(&look, STILL_ORDERED, &ordered, pushes);
+	look_at_table(&look, STILL_STASH, &stash, pushes);
+	look_at_table(&look, STILL_PARKED, &parked, pushes);
 	shard_security_end(&security);
 	PopActiveSnapshot();
 	return look.found;
