@@ -136,7 +136,6 @@ extern void shard_control_facts_forget(int32 type_id);
 
 /* control_decision.c: writes the decisions among the actions, in the step's transaction; their number. */
 extern int shard_control_decisions(const ShardActions *actions);
-extern const char *shard_control_decision_name(int32 kind);
 
 /* control_move.c: orders for region workers; their answer; region workers that do not answer; forget all. */
 extern void shard_control_stop_shard(const ShardShardRef *shard);
