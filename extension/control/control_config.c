@@ -9,11 +9,9 @@
 #include "commands/dbcommands.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
-#include "replication/syncrep.h"
 #include "replication/walsender.h"
 #include "replication/walsender_private.h"
 #include "utils/builtins.h"
-#include "utils/varlena.h"
 
 #include "control/control_private.h"
 #include "base/guc.h"
