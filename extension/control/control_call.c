@@ -56,8 +56,8 @@ get_type(ShardReader *reader)
 	return good ? type : NULL;
 }
 
-void
-shard_control_put_command(StringInfo out, const ShardCommand *command)
+static void
+put_command(StringInfo out, const ShardCommand *command)
 {
 	shard_wire_put_int(out, command->kind);
 	shard_wire_put_int(out, command->node);
@@ -208,7 +208,7 @@ call_command(const ShardCommand *command, int64 timeout_us)
 	int length;
 
 	initStringInfo(&payload);
-	shard_control_put_command(&payload, command);
+	put_command(&payload, command);
 	answer = call(SHARD_REQUEST_COMMAND, payload.data, payload.len, timeout_us, &length);
 	return (ShardReader){answer, answer == NULL ? NULL : answer + length, false};
 }

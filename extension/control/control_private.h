@@ -290,9 +290,6 @@ extern void shard_control_live(ShardLiveSettings *live);
 extern bool shard_control_is_journal(void);
 extern bool shard_control_journal_may_run(void);
 
-/* The gate that is wished for, a ShardGateKind (G3). */
-extern int32 shard_control_gate(void);
-
 /*
  * ---- control_link.c: The control worker's connections to other nodes: control messages, and which node is there.
  *
