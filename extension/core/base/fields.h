@@ -17,6 +17,12 @@ typedef struct ShardFields
 	ShardArena *arena;	 /* where texts go that are read; NULL: they are "" */
 } ShardFields;
 
+static inline bool
+shard_fields_failed(const ShardFields *fields)
+{
+	return !fields->out && fields->reader->failed;
+}
+
 /* A check of what was read; the reader fails if it is not good. */
 static inline void
 shard_fields_check(ShardFields *fields, bool good)

@@ -148,15 +148,6 @@ good_ordered(const ShardCopyOrdered *ordered)
 /* ---- fields ---------------------------------------------------------------------------------- */
 
 static void
-ref_fields(ShardFields *fields, ShardShardRef *ref)
-{
-	shard_fields_int32(fields, &ref->type_id);
-	shard_fields_int32(fields, &ref->shard);
-	shard_fields_int32(fields, &ref->epoch);
-	shard_fields_int64(fields, &ref->move_id);
-}
-
-static void
 stamp_fields(ShardFields *fields, ShardStamp *stamp)
 {
 	shard_fields_int32(fields, &stamp->kind);
@@ -178,7 +169,7 @@ static void
 export_fields(ShardFields *fields, ShardExportCall *call)
 {
 	shard_fields_int32(fields, &call->kind);
-	ref_fields(fields, &call->shard);
+	shard_control_shard_fields(fields, &call->shard);
 	shard_fields_piece(fields, &call->type_name, &call->type_name_len);
 	shard_fields_int32(fields, &call->max_bytes);
 	position_fields(fields, &call->position);
@@ -189,7 +180,7 @@ static void
 import_fields(ShardFields *fields, ShardImportCall *call)
 {
 	shard_fields_int32(fields, &call->kind);
-	ref_fields(fields, &call->shard);
+	shard_control_shard_fields(fields, &call->shard);
 	shard_fields_int32(fields, &call->node);
 	shard_fields_uint64(fields, &call->secret);
 }
