@@ -31,7 +31,6 @@
 #include "registry/control_store.h"
 #include "entity/crash.h"
 #include "shared/gate.h"
-#include "base/guc.h"
 #include "registry/registry.h"
 #include "shared/table_lock.h"
 #include "process/worker.h"

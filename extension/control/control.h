@@ -82,7 +82,6 @@ extern bool shard_control_who(ShardWho *who);
 /*
  * Codecs, for control.c: what goes through the ring. A command that is read lives in the current memory context.
  */
-extern void shard_control_put_command(StringInfo out, const ShardCommand *command);
 extern bool shard_control_get_command(ShardReader *reader, ShardCommand *command);
 extern void
 shard_control_put_plan(StringInfo out, bool more, const ShardMapEntry *homes, int n_homes);

@@ -13,7 +13,6 @@
 #include "postgres.h"
 
 #include "access/xlog.h"
-#include "executor/spi.h"
 #include "utils/memutils.h"
 
 #include "control/control_private.h"

@@ -20,21 +20,6 @@
 
 /* ---- codecs ----------------------------------------------------------------------------------- */
 
-static void
-put_text(StringInfo out, const char *text)
-{
-	shard_wire_put_bytes(out, text ? text : "", text ? strlen(text) : 0);
-}
-
-static const char *
-get_text(ShardReader *reader)
-{
-	size_t length;
-	const char *bytes = shard_wire_get_bytes(reader, &length);
-
-	return reader->failed ? "" : pnstrdup(bytes, length);
-}
-
 /* A type as it stands in the map. */
 static void
 put_type(StringInfo out, const ShardTypeRecord *type)
@@ -71,8 +56,8 @@ get_type(ShardReader *reader)
 	return good ? type : NULL;
 }
 
-void
-shard_control_put_command(StringInfo out, const ShardCommand *command)
+static void
+put_command(StringInfo out, const ShardCommand *command)
 {
 	shard_wire_put_int(out, command->kind);
 	shard_wire_put_int(out, command->node);
@@ -85,8 +70,8 @@ shard_control_put_command(StringInfo out, const ShardCommand *command)
 	shard_wire_put_int(out, command->n_nodes);
 	for (int i = 0; i < command->n_nodes; i++)
 		shard_wire_put_int(out, command->nodes[i]);
-	put_text(out, command->text);
-	put_text(out, command->own_dsn);
+	shard_wire_put_text(out, command->text);
+	shard_wire_put_text(out, command->own_dsn);
 	if (command->kind == SHARD_COMMAND_TYPE)
 		put_type(out, command->type);
 }
@@ -111,8 +96,8 @@ shard_control_get_command(ShardReader *reader, ShardCommand *command)
 	command->nodes = nodes = palloc(Max(command->n_nodes, 1) * sizeof(int32));
 	for (int i = 0; i < command->n_nodes; i++)
 		nodes[i] = shard_wire_get_int32(reader);
-	command->text = get_text(reader);
-	command->own_dsn = get_text(reader);
+	command->text = shard_wire_get_text(reader);
+	command->own_dsn = shard_wire_get_text(reader);
 	if (command->kind == SHARD_COMMAND_TYPE && (command->type = get_type(reader)) == NULL)
 		return false;
 	return !reader->failed && reader->at == reader->end;
@@ -164,7 +149,7 @@ shard_control_put_report(StringInfo out, const ShardMemberReport *report)
 	shard_wire_put_int(out, report->heard_us);
 	shard_wire_put_int(out, report->answering_us);
 	shard_wire_put_int(out, report->failing_us);
-	put_text(out, report->link_error);
+	shard_wire_put_text(out, report->link_error);
 }
 
 static ShardMemberReport *
@@ -181,7 +166,7 @@ get_report(ShardReader *reader)
 	report->heard_us = shard_wire_get_int(reader);
 	report->answering_us = shard_wire_get_int(reader);
 	report->failing_us = shard_wire_get_int(reader);
-	report->link_error = get_text(reader);
+	report->link_error = shard_wire_get_text(reader);
 	return report;
 }
 
@@ -223,7 +208,7 @@ call_command(const ShardCommand *command, int64 timeout_us)
 	int length;
 
 	initStringInfo(&payload);
-	shard_control_put_command(&payload, command);
+	put_command(&payload, command);
 	answer = call(SHARD_REQUEST_COMMAND, payload.data, payload.len, timeout_us, &length);
 	return (ShardReader){answer, answer == NULL ? NULL : answer + length, false};
 }

@@ -9,11 +9,9 @@
 #include "commands/dbcommands.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
-#include "replication/syncrep.h"
 #include "replication/walsender.h"
 #include "replication/walsender_private.h"
 #include "utils/builtins.h"
-#include "utils/varlena.h"
 
 #include "control/control_private.h"
 #include "base/guc.h"
@@ -78,10 +76,10 @@ read_role_minimums(ShardNodeConfig *config)
 }
 
 /*
- * "auto" follows synchronous_standby_names, as in gate.c.
+ * The gate that is wished for, a ShardGateKind (G3). "auto" follows synchronous_standby_names, as in gate.c.
  */
-int32
-shard_control_gate(void)
+static int32
+wished_gate(void)
 {
 	if (shard_gate == SHARD_GATE_SET_AUTO)
 		return max_wal_senders > 0 && ShardSyncStandbysDefined() ? SHARD_GATE_STANDBY
@@ -101,7 +99,7 @@ shard_control_journal_may_run(void)
 {
 	static bool said = false;
 
-	if (shard_control_gate() == SHARD_GATE_STANDBY || !shard_journal_ha)
+	if (wished_gate() == SHARD_GATE_STANDBY || !shard_journal_ha)
 		return true;
 	if (!said)
 		ereport(WARNING,
@@ -118,7 +116,7 @@ void
 shard_control_live(ShardLiveSettings *live)
 {
 	memset(live, 0, sizeof(ShardLiveSettings));
-	live->gate = shard_control_gate();
+	live->gate = wished_gate();
 	live->owners_may_share = shard_owners_may_share_workers;
 	live->rebalance_interval = shard_rebalance_interval * SHARD_MS;
 }

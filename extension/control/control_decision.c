@@ -91,9 +91,3 @@ shard_control_decisions(const ShardActions *actions)
 	SPI_finish();
 	return count;
 }
-
-const char *
-shard_control_decision_name(int32 kind)
-{
-	return kind_name(kind);
-}

@@ -136,7 +136,6 @@ extern void shard_control_facts_forget(int32 type_id);
 
 /* control_decision.c: writes the decisions among the actions, in the step's transaction; their number. */
 extern int shard_control_decisions(const ShardActions *actions);
-extern const char *shard_control_decision_name(int32 kind);
 
 /* control_move.c: orders for region workers; their answer; region workers that do not answer; forget all. */
 extern void shard_control_stop_shard(const ShardShardRef *shard);
@@ -290,9 +289,6 @@ extern void shard_control_live(ShardLiveSettings *live);
 /* Is this database the journal of a cluster, and may it be (R14)? */
 extern bool shard_control_is_journal(void);
 extern bool shard_control_journal_may_run(void);
-
-/* The gate that is wished for, a ShardGateKind (G3). */
-extern int32 shard_control_gate(void);
 
 /*
  * ---- control_link.c: The control worker's connections to other nodes: control messages, and which node is there.

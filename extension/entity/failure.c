@@ -11,7 +11,6 @@
 #include "postgres.h"
 
 #include "utils/memutils.h"
-#include "utils/timestamp.h"
 
 #include "base/guc.h"
 #include "core/entity/entity.h"

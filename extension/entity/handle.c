@@ -20,7 +20,7 @@
 #include "utils/plancache.h"
 #include "utils/resowner.h"
 
-#include "base/error_text.h"
+#include "base/attempt.h"
 #include "entity/internal.h"
 #include "registry/owner_session.h"
 #include "shared/shmem.h"
@@ -158,7 +158,7 @@ run_fenced(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
 		MemoryContextSwitchTo(shard_turn.context);
 		error = CopyErrorData();
 		FlushErrorState();
-		shard_error_text_cut(error);
+		shard_attempt_cut_error(error);
 		RollbackAndReleaseCurrentSubTransaction();
 		if (shard_turn.careful)
 			shard_state_forget(&entity->local->table);

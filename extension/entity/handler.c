@@ -22,7 +22,6 @@
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
-#include "utils/regproc.h"
 #include "utils/syscache.h"
 
 #include "entity/handler.h"

@@ -9,7 +9,6 @@
 #include "access/htup_details.h"
 #include "utils/syscache.h"
 #include "utils/memutils.h"
-#include "utils/timestamp.h"
 
 #include "core/base/message.h"
 #include "entity/crash.h"

@@ -19,7 +19,7 @@
 #include "utils/timestamp.h"
 
 #include "base/duration.h"
-#include "base/error_text.h"
+#include "base/attempt.h"
 #include "entity/internal.h"
 
 #include "base/compat.h"
@@ -287,7 +287,7 @@ read_number_fenced(ShardEntity *entity, const ShardRow *row, int64 *number, bool
 		MemoryContextSwitchTo(shard_turn.context);
 		error = CopyErrorData();
 		FlushErrorState();
-		shard_error_text_cut(error);
+		shard_attempt_cut_error(error);
 		RollbackAndReleaseCurrentSubTransaction();
 		*cancelled = shard_call_was_cancelled(error);
 		shard_call_aborted();

@@ -16,7 +16,6 @@
 #include "postgres.h"
 
 #include "utils/memutils.h"
-#include "utils/timestamp.h"
 
 #include "core/base/message.h"
 #include "entity/internal.h"

@@ -36,9 +36,6 @@ extern char *shard_state_problem(const ShardType *type, int *sqlstate);
  */
 extern ShardStateHold shard_state_hold(ShardStateParts *parts, const ShardType *type);
 
-/* The row type of states, by the parts that are held; NULL: states are no rows. */
-extern TupleDesc shard_state_row(const ShardStateParts *parts);
-
 /*
  * Raises an error unless a state that a handler returned, detoasted, is laid out as the parts say, which are held.
  */
@@ -51,11 +48,6 @@ shard_state_check_result(const ShardStateParts *parts, Datum state)
 	if (parts->row != NULL)
 		shard_state_check_row(parts, state);
 }
-
-/*
- * A composite type in the state that another transaction has locked, by its pg_class; InvalidOid: none. Keeps no lock.
- */
-extern Oid shard_state_locked_type(const ShardType *type);
 
 /*
  * The process that holds a lock on the table which keeps workers from writing to it, or on a type of the state which

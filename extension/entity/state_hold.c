@@ -200,13 +200,6 @@ row_of(const ShardStateParts *parts, Oid type)
 	return NULL;
 }
 
-TupleDesc
-shard_state_row(const ShardStateParts *parts)
-{
-	Assert(parts->held);
-	return parts->row == NULL ? NULL : parts->row->desc;
-}
-
 /*
  * Finds out what the parts are, and holds them. If they were others before, plans go: constants that are rows of
  * a type are in them, and the server does not notice that they mean nothing any more.
@@ -259,8 +252,9 @@ shard_state_hold(ShardStateParts *parts, const ShardType *type)
 	return same ? SHARD_STATE_HELD : SHARD_STATE_ALTERED;
 }
 
-Oid
-shard_state_locked_type(const ShardType *type)
+/* A composite type in the state that another transaction has locked, by its pg_class; InvalidOid: none. Keeps no lock. */
+static Oid
+locked_type(const ShardType *type)
 {
 	ShardStateParts parts = {0};
 	ListCell *cell;
@@ -307,7 +301,7 @@ shard_state_table_locker(const ShardType *type)
 	if (RecoveryInProgress() || !ConditionalLockRelationOid(type->state_table, RowExclusiveLock))
 		return find_relation_locker(type->state_table, strong);
 	UnlockRelationOid(type->state_table, RowExclusiveLock);
-	part = shard_state_locked_type(type);
+	part = locked_type(type);
 	return OidIsValid(part) ? find_relation_locker(part, LOCKBIT_ON(AccessExclusiveLock)) : 0;
 }
 
@@ -383,8 +377,9 @@ fits(TupleDesc desc, HeapTupleHeader row)
 void
 shard_state_check_row(const ShardStateParts *parts, Datum state)
 {
-	TupleDesc desc = shard_state_row(parts);
+	TupleDesc desc = parts->row == NULL ? NULL : parts->row->desc;
 
+	Assert(parts->held);
 	if (fits(desc, (HeapTupleHeader) DatumGetPointer(state)))
 		return;
 	ereport(ERROR, (errcode(ERRCODE_DATATYPE_MISMATCH),

@@ -30,7 +30,7 @@ CREATE FUNCTION shard.streams_in(
     OUT seq        int8,
     OUT quarantine text
 ) RETURNS SETOF record
-LANGUAGE c VOLATILE PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'shard_receive_streams';
+LANGUAGE c VOLATILE PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'shard_stats_streams';
 GRANT EXECUTE ON FUNCTION shard.streams_in() TO PUBLIC;
 COMMENT ON FUNCTION shard.streams_in() IS 'streams from other nodes, and up to where each was received';
 

@@ -173,23 +173,85 @@ LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_cluster_moves_i
 REVOKE ALL ON FUNCTION shard.imports() FROM PUBLIC;
 COMMENT ON FUNCTION shard.imports() IS 'copies of shards to this node';
 
-CREATE FUNCTION shard.rebalances(
-    OUT type_name   text,
+/*
+ * What is known about moves of shards: copies (import), and of each shard the newest decision, and the newest that was a
+ * failure. node: who says so, 0: this node; others are asked for members of pg_read_all_stats. note: the reason, if there
+ * is one; NULL for other readers.
+ */
+CREATE FUNCTION shard.move_notes(
+    OUT what        text,
+    OUT import      boolean,
+    OUT type_id     int4,
     OUT shard       int4,
+    OUT epoch       int4,
     OUT from_node   int4,
     OUT to_node     int4,
-    OUT phase       text,
     OUT rows_copied int8,
     OUT rows_total  int8,
     OUT started     timestamptz,
-    OUT reason      text,
-    OUT eta         interval,
-    OUT error       text,
-    OUT type_id     int4
+    OUT changed     timestamptz,
+    OUT note        text,
+    OUT node        int4,
+    OUT eta         interval
 ) RETURNS SETOF record
-LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_cluster_moves_list';
-GRANT EXECUTE ON FUNCTION shard.rebalances() TO PUBLIC;
-COMMENT ON FUNCTION shard.rebalances() IS 'moves of shards, under way or failed';
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_cluster_moves_notes';
+GRANT EXECUTE ON FUNCTION shard.move_notes() TO PUBLIC;
+COMMENT ON FUNCTION shard.move_notes() IS 'what nodes say of moves of shards';
+
+/*
+ * Moves of shards: those that are decided, with what their targets say; then copies that are prepared or have failed, and
+ * decisions that a move has failed, unless the other of the two is newer. How far a copy is only its target knows; and what
+ * another node says is not shown as if it was known here.
+ */
+CREATE VIEW shard.rebalances AS
+WITH note AS (
+    SELECT n.*, 'the attempt before failed: ' || s.why AS before, nullif(s.why, '') AS why
+    FROM shard.move_notes() WITH ORDINALITY n
+         CROSS JOIN LATERAL (
+             SELECT CASE WHEN n.node > 0 AND n.note <> '' THEN 'node ' || n.node || ' says: ' || n.note ELSE n.note END AS why
+         ) s
+    WHERE NOT n.import OR n.node = 0 OR n.to_node = n.node
+), copy AS (
+    SELECT DISTINCT ON (type_id, shard) * FROM note WHERE import
+    ORDER BY type_id, shard, changed DESC NULLS LAST, ordinality
+), decision AS (
+    SELECT DISTINCT ON (type_id, shard) * FROM note WHERE NOT import
+    ORDER BY type_id, shard, changed DESC NULLS LAST, ordinality
+), failure AS (
+    SELECT DISTINCT ON (type_id, shard) * FROM note WHERE NOT import AND what IN ('move aborted', 'move refused')
+    ORDER BY type_id, shard, changed DESC NULLS LAST, ordinality
+), home AS (
+    SELECT * FROM shard.homes()
+)
+SELECT h.type_name, h.shard, h.node AS from_node, h.to_node, coalesce(nullif(c.what, 'preparing'), 'stopping') AS phase,
+       c.rows_copied, c.rows_total,
+       CASE WHEN d.what = 'move begun' THEN d.changed WHEN c.what <> 'preparing' THEN c.started END AS started,
+       CASE WHEN d.what = 'move begun' AND d.why IS NOT NULL THEN d.why ELSE h.reason END AS reason,
+       c.eta, CASE WHEN c.what <> 'preparing' AND c.why IS NOT NULL THEN c.why ELSE f.before END AS error, h.type_id
+FROM home h
+     /* a copy of an earlier move says nothing of this one */
+     LEFT JOIN copy c ON c.type_id = h.type_id AND c.shard = h.shard AND c.to_node = h.to_node AND c.epoch = h.epoch + 1
+     LEFT JOIN decision d ON d.type_id = h.type_id AND d.shard = h.shard
+     LEFT JOIN failure f ON f.type_id = h.type_id AND f.shard = h.shard
+WHERE h.phase = 'moving'
+UNION ALL
+SELECT h.type_name, c.shard, nullif(c.from_node, 0), nullif(c.to_node, 0), c.what, c.rows_copied, c.rows_total, c.started,
+       NULL, c.eta, coalesce(c.why, f.before), c.type_id
+FROM copy c
+     LEFT JOIN decision d ON d.type_id = c.type_id AND d.shard = c.shard
+     LEFT JOIN failure f ON f.type_id = c.type_id AND f.shard = c.shard
+     LEFT JOIN home h ON h.type_id = c.type_id AND h.shard = c.shard
+WHERE c.what IN ('failed', 'preparing') AND (d.changed >= c.changed) IS NOT TRUE AND h.phase IS DISTINCT FROM 'moving'
+UNION ALL
+SELECT h.type_name, d.shard, nullif(d.from_node, 0), nullif(d.to_node, 0), 'failed', NULL, NULL, d.changed, NULL, NULL,
+       d.why, d.type_id
+FROM decision d
+     LEFT JOIN copy c ON c.type_id = d.type_id AND c.shard = d.shard
+     LEFT JOIN home h ON h.type_id = d.type_id AND h.shard = d.shard
+WHERE d.what IN ('move aborted', 'move refused') AND h.phase IS DISTINCT FROM 'moving'
+  AND (c.what IN ('failed', 'preparing') AND c.changed > d.changed) IS NOT TRUE;
+REVOKE ALL ON shard.rebalances FROM PUBLIC;
+COMMENT ON VIEW shard.rebalances IS 'moves of shards, under way or failed';
 
 /*
  * Moves of types that the reader may see, under way, on every node the same; for members of pg_read_all_stats with what
@@ -201,7 +263,7 @@ SELECT r.type_name, r.shard, r.from_node, r.to_node, r.phase, r.rows_copied, r.r
        (SELECT count(*) FROM shard.parked p
         WHERE p.type_id = r.type_id AND p.shard = r.shard) AS parked,
        r.started, r.reason, r.eta, r.error
-FROM shard.rebalances() r
+FROM shard.rebalances r
 WHERE shard.shards_readable(r.type_id);
 GRANT SELECT ON @extschema@.shard_rebalances TO PUBLIC;
 COMMENT ON VIEW @extschema@.shard_rebalances IS 'moves of shards, under way or failed';

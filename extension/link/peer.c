@@ -643,14 +643,6 @@ time_left(const ShardPeer *peer)
 	return left;
 }
 
-TimestampTz
-shard_peer_due(const ShardPeer *peer)
-{
-	int64 left = time_left(peer);
-
-	return left < 0 ? 0 : GetCurrentTimestamp() + left;
-}
-
 /* A peer that is not opened again when its time has come is not reported once more. */
 long
 shard_peer_next_due(void)

@@ -108,10 +108,7 @@ extern int shard_peer_error(const ShardPeer *peer, const char **text);
  */
 extern void shard_peer_throw(const ShardPeer *peer, const char *what, const char *context);
 
-/* When the connection needs to be polled though no socket is ready; 0: never. */
-extern TimestampTz shard_peer_due(const ShardPeer *peer);
-
-/* The same of all connections of this process, as ms from now; -1: none. */
+/* When a connection of this process needs to be polled though no socket is ready, as ms from now; -1: never. */
 extern long shard_peer_next_due(void);
 
 /*

@@ -471,15 +471,6 @@ shard_transport_due(void)
 	return due;
 }
 
-bool
-shard_transport_is_open(int32 node)
-{
-	for (int i = 0; i < shard_transport.n_links; i++)
-		if (shard_transport.links[i]->node == node)
-			return shard_transport.links[i]->greeted;
-	return false;
-}
-
 /* ---- for people ------------------------------------------------------------------------------- */
 
 /* Why lanes of a link are quarantined; NULL: none is. */

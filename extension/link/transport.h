@@ -37,9 +37,6 @@ extern void shard_transport_refuse(int32 origin, const ShardFact *fact, XLogRecP
 /* Between turns: shard_link_accept() changed the streams to a node from outside; the link says hello again. */
 extern void shard_transport_restart(int32 node);
 
-/* Is the link to a node up? For the limit of what may wait (X7), and for people. */
-extern bool shard_transport_is_open(int32 node);
-
 typedef enum ShardTransportState
 {
 	SHARD_TRANSPORT_CLOSED = 0,

@@ -17,7 +17,6 @@
 #include "pgstat.h"
 #include "storage/ipc.h"
 #include "storage/lock.h"
-#include "storage/lwlock.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
@@ -28,6 +27,7 @@
 #include "link/outbox.h"
 #include "link/stream_position_table.h"
 #include "process/region_private.h"
+#include "registry/turn_lock.h"
 #include "registry/registry.h"
 #include "link/remote_ask.h"
 #include "process/rotation.h"
@@ -58,6 +58,19 @@
  * type of its own.
  */
 #define MOST_KEPT ((Size) (128 * 1024 * 1024))
+
+/*
+ * Releases advisory locks that handlers left behind, which survive commit and abort. The extension itself has no such
+ * locks.
+ */
+static bool
+release_locks(ShardRegion *region)
+{
+	StartTransactionCommand();
+	LockReleaseAll(USER_LOCKMETHOD, true);
+	CommitTransactionCommand();
+	return false;
+}
 
 /* Housekeeping that survives its errors. Returns whether to come again at once. */
 static bool
@@ -238,13 +251,23 @@ pause_of(ShardRegion *region)
 	return pause;
 }
 
+/* Becomes the owner of all lanes of the worker (W2), or ends the process if another worker still has one. */
+static void
+own_lanes(const ShardRegion *region)
+{
+	shard_each_lane (lane, region->lanes)
+		if (!shard_shmem_own(region->db, lane))
+			ereport(FATAL, (errcode(ERRCODE_OBJECT_IN_USE),
+							errmsg("lane %d is still owned by another region worker", lane)));
+}
+
 /* Reads the worker's tables and the log, in a transaction. */
 static void
 read_all(ShardRegion *region)
 {
 	ShardRoutes *routes;
 
-	shard_region_own_lanes(region);
+	own_lanes(region);
 	shard_registry_refresh();
 	routes = shard_routing_load(region->db, region->lanes, region->self);
 	shard_residents_load_all(region->lanes);
@@ -287,7 +310,7 @@ load(ShardRegion *region, uint32 wait_event)
 
 		SetCurrentStatementStartTimestamp();
 		StartTransactionCommand();
-		clear = shard_catalog_lock(true) && shard_region_lock_turn(region);
+		clear = shard_catalog_lock(true) && shard_turn_lock(region->lanes);
 		if (clear)
 		{
 			region->extension = shard_catalog_get()->extension;
@@ -403,7 +426,7 @@ ShardRegionMain(Datum argument)
 		if (shard_turn_messages() != cleaned &&
 			(!more || TimestampDifferenceExceeds(cleaned_at, GetCurrentTimestamp(), POLL_MS)))
 		{
-			(void) fenced_chore(&region, shard_region_release_locks);
+			(void) fenced_chore(&region, release_locks);
 			cleaned = shard_turn_messages();
 			cleaned_at = GetCurrentTimestamp();
 		}

@@ -26,8 +26,8 @@
 #include "base/fault.h"
 #include "shared/gate.h"
 #include "process/region_private.h"
+#include "registry/turn_lock.h"
 #include "route/routing.h"
-#include "process/worker.h"
 
 #include "base/compat.h"
 
@@ -273,7 +273,7 @@ purge_some(ShardRegion *region)
 	SetCurrentStatementStartTimestamp();
 	StartTransactionCommand();
 	if (!shard_catalog_lock(true) || shard_catalog_get()->extension != region->extension ||
-		!shard_region_lock_turn(region))
+		!shard_turn_lock(region->lanes))
 	{
 		CommitTransactionCommand();
 		region->purge.busy = true;

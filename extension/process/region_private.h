@@ -158,19 +158,6 @@ extern void shard_region_plan_after_failure(ShardRegion *region, ErrorData *erro
 											const ShardTurnFailure *failure);
 
 /*
- * Locks (region_lanes.c).
- */
-
-/* Becomes the owner of all lanes of the worker, or ends the process if another worker still has one. */
-extern void shard_region_own_lanes(const ShardRegion *region);
-
-/* At the start of each transaction: takes the turn locks of the worker's lanes. False if one is taken. */
-extern bool shard_region_lock_turn(const ShardRegion *region);
-
-/* Releases advisory locks that handlers left behind. A chore: returns false. */
-extern bool shard_region_release_locks(ShardRegion *region);
-
-/*
  * Moves (region_move.c).
  */
 

@@ -34,6 +34,7 @@
 #include "log/log.h"
 #include "link/outbox.h"
 #include "process/region_private.h"
+#include "registry/turn_lock.h"
 #include "registry/registry.h"
 #include "process/rotation.h"
 #include "route/routing.h"
@@ -397,7 +398,7 @@ turn(ShardRegion *region)
 	shard_shmem_turn_began(region->slot, GetCurrentStatementStartTimestamp());
 	StartTransactionCommand();
 	start = GetCurrentTransactionStartTimestamp();
-	if (!shard_catalog_lock(true) || !shard_region_lock_turn(region))
+	if (!shard_catalog_lock(true) || !shard_turn_lock(region->lanes))
 	{
 		CommitTransactionCommand();
 		region->busy = true;

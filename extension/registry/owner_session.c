@@ -80,7 +80,7 @@ set_role(Oid role, bool is_superuser)
 
 /*
  * Advisory locks of the session survive commit and abort, and would be the next owner's. A worker releases those of a
- * turn at its end (region_lanes.c). Locks that were there before another user's code called this belong to that user
+ * turn at its end (region.c). Locks that were there before another user's code called this belong to that user
  * and stay.
  */
 static void

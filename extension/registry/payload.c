@@ -9,7 +9,6 @@
 
 #include "fmgr.h"
 #include "miscadmin.h"
-#include "utils/acl.h"
 
 #include "registry/payload.h"
 #include "registry/registry.h"

@@ -11,7 +11,6 @@
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "utils/jsonb.h"
-#include "utils/numeric.h"
 
 #include "registry/payload.h"
 

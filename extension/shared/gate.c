@@ -17,7 +17,6 @@
 #include "replication/syncrep.h"
 #include "replication/walsender.h"
 #include "replication/walsender_private.h"
-#include "storage/latch.h"
 #include "storage/lwlock.h"
 
 #include "shared/gate.h"

@@ -55,8 +55,9 @@ startup(void)
 		SpinLockInit(&databases[i].mutex);
 }
 
-void
-shard_import_forget(ShardDatabase *db)
+/* The database's slot goes to another one. */
+static void
+forget(ShardDatabase *db)
 {
 	ImportDatabase *database = database_of(db);
 
@@ -129,5 +130,5 @@ shard_import_list(ShardDatabase *db, int *count)
 const ShardShmemPart shard_import_part = {
 	.size = shmem_size,
 	.startup = startup,
-	.forget = shard_import_forget,
+	.forget = forget,
 };

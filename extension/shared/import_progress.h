@@ -46,8 +46,5 @@ extern ShardImportProgress *shard_import_list(ShardDatabase *db, int *count);
 
 extern const char *const shard_import_phase_names[];
 
-/* The database's slot goes to another one. */
-extern void shard_import_forget(ShardDatabase *db);
-
 /* The part of shared memory for imports. */
 extern const ShardShmemPart shard_import_part;

@@ -12,7 +12,6 @@
 #include "storage/ipc.h"
 #include "storage/shmem.h"
 
-#include "base/guc.h"
 #include "shared/shmem.h"
 
 #include "base/compat.h"

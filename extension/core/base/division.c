@@ -157,21 +157,3 @@ shard_division_lanes(const ShardDivision *division, int worker)
 			lanes |= shard_lane_bit(lane);
 	return lanes;
 }
-
-int
-shard_division_group(const ShardDivision *division, int worker)
-{
-	int found = -1;
-
-	for (int lane = 0; lane < SHARD_LANES; lane++)
-	{
-		int group = lane / SHARD_GROUP_LANES;
-
-		if (division->worker[lane] != worker || !has(division->groups, group) || group == found)
-			continue;
-		if (found >= 0)
-			return -1;
-		found = group;
-	}
-	return found;
-}

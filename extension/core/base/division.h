@@ -45,6 +45,3 @@ shard_division_is_keeper(const ShardDivision *division, int worker)
 {
 	return worker < SHARD_MAX_WORKERS && (division->keeper & shard_worker_bit(worker)) != 0;
 }
-
-/* The group whose types a worker runs; -1: it has those of several, or of none. */
-extern int shard_division_group(const ShardDivision *division, int worker);

@@ -13,6 +13,7 @@
 
 #include "port/pg_crc32c.h"
 
+#include "core/base/fields.h"
 #include "core/flow/copy.h"
 
 /* More than any clock is wrong: a thousand years, in microseconds. */
@@ -144,57 +145,59 @@ good_ordered(const ShardCopyOrdered *ordered)
 		   ordered->skipped >= 0 && ordered->late >= 0;
 }
 
-/* ---- pieces ---------------------------------------------------------------------------------- */
-
-/* 0 or 1. */
-static bool
-get_bool(ShardReader *reader)
-{
-	uint64 value = shard_wire_get_uint(reader);
-
-	if (value > 1)
-		reader->failed = true;
-	return value == 1;
-}
+/* ---- fields ---------------------------------------------------------------------------------- */
 
 static void
-put_shard(StringInfo out, const ShardShardRef *shard)
+stamp_fields(ShardFields *fields, ShardStamp *stamp)
 {
-	shard_wire_put_int(out, shard->type_id);
-	shard_wire_put_int(out, shard->shard);
-	shard_wire_put_int(out, shard->epoch);
-	shard_wire_put_int(out, shard->move_id);
-}
-
-static void
-get_shard(ShardReader *reader, ShardShardRef *shard)
-{
-	shard->type_id = shard_wire_get_int32(reader);
-	shard->shard = shard_wire_get_int32(reader);
-	shard->epoch = shard_wire_get_int32(reader);
-	shard->move_id = shard_wire_get_int(reader);
-}
-
-static void
-put_stamp(StringInfo out, const ShardStamp *stamp)
-{
-	shard_wire_put_int(out, stamp->kind);
+	shard_fields_int32(fields, &stamp->kind);
 	if (stamp->kind == SHARD_PREFIX_NONE)
 		return;
-	shard_wire_put_int(out, stamp->a);
-	shard_wire_put_int(out, stamp->b);
-	shard_wire_put_int(out, stamp->seq);
+	shard_fields_int32(fields, &stamp->a);
+	shard_fields_int32(fields, &stamp->b);
+	shard_fields_int64(fields, &stamp->seq);
 }
 
 static void
-get_stamp(ShardReader *reader, ShardStamp *stamp)
+position_fields(ShardFields *fields, ShardCopyPosition *position)
 {
-	stamp->kind = shard_wire_get_int32(reader);
-	if (stamp->kind == SHARD_PREFIX_NONE)
-		return;
-	stamp->a = shard_wire_get_int32(reader);
-	stamp->b = shard_wire_get_int32(reader);
-	stamp->seq = shard_wire_get_int(reader);
+	shard_fields_int32(fields, &position->part);
+	shard_fields_piece(fields, &position->after, &position->after_len);
+}
+
+static void
+export_fields(ShardFields *fields, ShardExportCall *call)
+{
+	shard_fields_int32(fields, &call->kind);
+	shard_control_shard_fields(fields, &call->shard);
+	shard_fields_piece(fields, &call->type_name, &call->type_name_len);
+	shard_fields_int32(fields, &call->max_bytes);
+	position_fields(fields, &call->position);
+	shard_fields_piece(fields, &call->owner, &call->owner_len);
+}
+
+static void
+import_fields(ShardFields *fields, ShardImportCall *call)
+{
+	shard_fields_int32(fields, &call->kind);
+	shard_control_shard_fields(fields, &call->shard);
+	shard_fields_int32(fields, &call->node);
+	shard_fields_uint64(fields, &call->secret);
+}
+
+static void
+column_fields(ShardFields *fields, ShardCopyColumn *column)
+{
+	shard_fields_piece(fields, &column->name, &column->name_len);
+	shard_fields_piece(fields, &column->type, &column->type_len);
+	shard_fields_int32(fields, &column->flags);
+}
+
+static void
+count_fields(ShardFields *fields, ShardCopyCount *count)
+{
+	shard_fields_int32(fields, &count->part);
+	shard_fields_int64(fields, &count->rows);
 }
 
 static uint32
@@ -208,142 +211,63 @@ checksum(const char *bytes, int length)
 	return crc;
 }
 
-/* ---- calls ----------------------------------------------------------------------------------- */
-
-void
-shard_copy_put_export(StringInfo out, const ShardExportCall *call)
+/* With a checksum of the rows, which stands before them. */
+static void
+chunk_fields(ShardFields *fields, ShardCopyChunk *chunk)
 {
-	Assert(good_export(call));
-	shard_wire_put_int(out, call->kind);
-	put_shard(out, &call->shard);
-	shard_wire_put_bytes(out, call->type_name, call->type_name_len);
-	shard_wire_put_int(out, call->max_bytes);
-	shard_copy_put_position(out, &call->position);
-	shard_wire_put_bytes(out, call->owner, call->owner_len);
+	uint64 crc = fields->out ? checksum(chunk->rows, chunk->rows_len) : 0;
+
+	shard_fields_int32(fields, &chunk->part);
+	shard_fields_int32(fields, &chunk->n_rows);
+	shard_fields_uint64(fields, &crc);
+	shard_fields_piece(fields, &chunk->rows, &chunk->rows_len);
+	if (!fields->out && crc != checksum(chunk->rows, chunk->rows_len))
+		fields->reader->failed = true;
 }
 
-bool
-shard_copy_get_export(ShardReader *reader, ShardExportCall *call)
+static void
+held_fields(ShardFields *fields, ShardCopyHeld *held)
 {
-	if (!shard_wire_more(reader, call, sizeof(*call)))
-		return false;
-	call->kind = shard_wire_get_int32(reader);
-	get_shard(reader, &call->shard);
-	call->type_name = shard_wire_get_piece(reader, &call->type_name_len);
-	call->max_bytes = shard_wire_get_int32(reader);
-	if (!shard_copy_get_position(reader, &call->position))
-		reader->failed = true;
-	call->owner = shard_wire_get_piece(reader, &call->owner_len);
-	return shard_wire_taken(reader, good_export(call), call, sizeof(*call));
+	shard_fields_piece(fields, &held->entity, &held->entity_len);
+	shard_fields_int32(fields, &held->kind);
+	shard_fields_int32(fields, &held->epoch);
+	stamp_fields(fields, &held->stamp);
+	shard_fields_int32(fields, &held->src_type);
+	shard_fields_piece(fields, &held->src_entity, &held->src_entity_len);
+	shard_fields_int32(fields, &held->mid_node);
+	shard_fields_int64(fields, &held->mid_seq);
+	shard_fields_piece(fields, &held->payload, &held->payload_len);
+	shard_fields_bool(fields, &held->ordered);
+	shard_fields_int64(fields, &held->number);
+	shard_fields_int32(fields, &held->attempts);
+	shard_fields_bool(fields, &held->has_next);
+	shard_fields_int64(fields, &held->next_us);
+	shard_fields_int64(fields, &held->waited_us);
+	shard_fields_piece(fields, &held->sqlstate, &held->sqlstate_len);
+	shard_fields_piece(fields, &held->error, &held->error_len);
 }
 
-void
-shard_copy_put_import(StringInfo out, const ShardImportCall *call)
+static void
+ordered_fields(ShardFields *fields, ShardCopyOrdered *ordered)
 {
-	Assert(good_import(call));
-	shard_wire_put_int(out, call->kind);
-	put_shard(out, &call->shard);
-	shard_wire_put_int(out, call->node);
-	shard_wire_put_uint(out, call->secret);
+	shard_fields_piece(fields, &ordered->entity, &ordered->entity_len);
+	shard_fields_int64(fields, &ordered->began);
+	shard_fields_int64(fields, &ordered->expected);
+	shard_fields_int64(fields, &ordered->skipped);
+	shard_fields_int64(fields, &ordered->late);
 }
 
-bool
-shard_copy_get_import(ShardReader *reader, ShardImportCall *call)
-{
-	if (!shard_wire_more(reader, call, sizeof(*call)))
-		return false;
-	call->kind = shard_wire_get_int32(reader);
-	get_shard(reader, &call->shard);
-	call->node = shard_wire_get_int32(reader);
-	call->secret = shard_wire_get_uint(reader);
-	return shard_wire_taken(reader, good_import(call), call, sizeof(*call));
-}
+SHARD_FIELDS_CODEC(shard_copy_put_export, shard_copy_get_export, ShardExportCall, export)
+SHARD_FIELDS_CODEC(shard_copy_put_import, shard_copy_get_import, ShardImportCall, import)
+SHARD_FIELDS_CODEC(shard_copy_put_column, shard_copy_get_column, ShardCopyColumn, column)
+SHARD_FIELDS_CODEC(shard_copy_put_count, shard_copy_get_count, ShardCopyCount, count)
+SHARD_FIELDS_CODEC(shard_copy_put_chunk, shard_copy_get_chunk, ShardCopyChunk, chunk)
+SHARD_FIELDS_CODEC(shard_copy_put_position, shard_copy_get_position, ShardCopyPosition, position)
+SHARD_FIELDS_CODEC(shard_copy_put_held, shard_copy_get_held, ShardCopyHeld, held)
+SHARD_FIELDS_CODEC(shard_copy_put_mark, shard_copy_get_mark, ShardStamp, stamp)
+SHARD_FIELDS_CODEC(shard_copy_put_ordered, shard_copy_get_ordered, ShardCopyOrdered, ordered)
 
-/* ---- answers --------------------------------------------------------------------------------- */
-
-void
-shard_copy_put_column(StringInfo out, const ShardCopyColumn *column)
-{
-	Assert(good_column(column));
-	shard_wire_put_bytes(out, column->name, column->name_len);
-	shard_wire_put_bytes(out, column->type, column->type_len);
-	shard_wire_put_int(out, column->flags);
-}
-
-bool
-shard_copy_get_column(ShardReader *reader, ShardCopyColumn *column)
-{
-	if (!shard_wire_more(reader, column, sizeof(*column)))
-		return false;
-	column->name = shard_wire_get_piece(reader, &column->name_len);
-	column->type = shard_wire_get_piece(reader, &column->type_len);
-	column->flags = shard_wire_get_int32(reader);
-	return shard_wire_taken(reader, good_column(column), column, sizeof(*column));
-}
-
-void
-shard_copy_put_count(StringInfo out, const ShardCopyCount *count)
-{
-	Assert(good_count(count));
-	shard_wire_put_int(out, count->part);
-	shard_wire_put_int(out, count->rows);
-}
-
-bool
-shard_copy_get_count(ShardReader *reader, ShardCopyCount *count)
-{
-	if (!shard_wire_more(reader, count, sizeof(*count)))
-		return false;
-	count->part = shard_wire_get_int32(reader);
-	count->rows = shard_wire_get_int(reader);
-	return shard_wire_taken(reader, good_count(count), count, sizeof(*count));
-}
-
-void
-shard_copy_put_chunk(StringInfo out, const ShardCopyChunk *chunk)
-{
-	Assert(good_chunk(chunk));
-	shard_wire_put_int(out, chunk->part);
-	shard_wire_put_int(out, chunk->n_rows);
-	shard_wire_put_uint(out, checksum(chunk->rows, chunk->rows_len));
-	shard_wire_put_bytes(out, chunk->rows, chunk->rows_len);
-}
-
-bool
-shard_copy_get_chunk(ShardReader *reader, ShardCopyChunk *chunk)
-{
-	uint64 crc;
-
-	if (!shard_wire_more(reader, chunk, sizeof(*chunk)))
-		return false;
-	chunk->part = shard_wire_get_int32(reader);
-	chunk->n_rows = shard_wire_get_int32(reader);
-	crc = shard_wire_get_uint(reader);
-	chunk->rows = shard_wire_get_piece(reader, &chunk->rows_len);
-	return shard_wire_taken(reader,
-							good_chunk(chunk) && crc == checksum(chunk->rows, chunk->rows_len),
-							chunk, sizeof(*chunk));
-}
-
-void
-shard_copy_put_position(StringInfo out, const ShardCopyPosition *position)
-{
-	Assert(good_position(position));
-	shard_wire_put_int(out, position->part);
-	shard_wire_put_bytes(out, position->after, position->after_len);
-}
-
-bool
-shard_copy_get_position(ShardReader *reader, ShardCopyPosition *position)
-{
-	if (!shard_wire_more(reader, position, sizeof(*position)))
-		return false;
-	position->part = shard_wire_get_int32(reader);
-	position->after = shard_wire_get_piece(reader, &position->after_len);
-	return shard_wire_taken(reader, good_position(position), position, sizeof(*position));
-}
-
-/* ---- rows ------------------------------------------------------------------------------------ */
+/* ---- a field of a state row ------------------------------------------------------------------ */
 
 /* The length and one; 0 for NULL. */
 void
@@ -381,92 +305,4 @@ shard_copy_get_field(ShardReader *reader, const char **bytes, int *length)
 	*length = (int) (size - 1);
 	reader->at += *length;
 	return true;
-}
-
-void
-shard_copy_put_held(StringInfo out, const ShardCopyHeld *held)
-{
-	Assert(good_held(held));
-	shard_wire_put_bytes(out, held->entity, held->entity_len);
-	shard_wire_put_int(out, held->kind);
-	shard_wire_put_int(out, held->epoch);
-	put_stamp(out, &held->stamp);
-	shard_wire_put_int(out, held->src_type);
-	shard_wire_put_bytes(out, held->src_entity, held->src_entity_len);
-	shard_wire_put_int(out, held->mid_node);
-	shard_wire_put_int(out, held->mid_seq);
-	shard_wire_put_bytes(out, held->payload, held->payload_len);
-	shard_wire_put_uint(out, held->ordered ? 1 : 0);
-	shard_wire_put_int(out, held->number);
-	shard_wire_put_int(out, held->attempts);
-	shard_wire_put_uint(out, held->has_next ? 1 : 0);
-	shard_wire_put_int(out, held->next_us);
-	shard_wire_put_int(out, held->waited_us);
-	shard_wire_put_bytes(out, held->sqlstate, held->sqlstate_len);
-	shard_wire_put_bytes(out, held->error, held->error_len);
-}
-
-bool
-shard_copy_get_held(ShardReader *reader, ShardCopyHeld *held)
-{
-	if (!shard_wire_more(reader, held, sizeof(*held)))
-		return false;
-	held->entity = shard_wire_get_piece(reader, &held->entity_len);
-	held->kind = shard_wire_get_int32(reader);
-	held->epoch = shard_wire_get_int32(reader);
-	get_stamp(reader, &held->stamp);
-	held->src_type = shard_wire_get_int32(reader);
-	held->src_entity = shard_wire_get_piece(reader, &held->src_entity_len);
-	held->mid_node = shard_wire_get_int32(reader);
-	held->mid_seq = shard_wire_get_int(reader);
-	held->payload = shard_wire_get_piece(reader, &held->payload_len);
-	held->ordered = get_bool(reader);
-	held->number = shard_wire_get_int(reader);
-	held->attempts = shard_wire_get_int32(reader);
-	held->has_next = get_bool(reader);
-	held->next_us = shard_wire_get_int(reader);
-	held->waited_us = shard_wire_get_int(reader);
-	held->sqlstate = shard_wire_get_piece(reader, &held->sqlstate_len);
-	held->error = shard_wire_get_piece(reader, &held->error_len);
-	return shard_wire_taken(reader, good_held(held), held, sizeof(*held));
-}
-
-void
-shard_copy_put_mark(StringInfo out, const ShardStamp *mark)
-{
-	Assert(good_stamp(mark));
-	put_stamp(out, mark);
-}
-
-bool
-shard_copy_get_mark(ShardReader *reader, ShardStamp *mark)
-{
-	if (!shard_wire_more(reader, mark, sizeof(*mark)))
-		return false;
-	get_stamp(reader, mark);
-	return shard_wire_taken(reader, good_stamp(mark), mark, sizeof(*mark));
-}
-
-void
-shard_copy_put_ordered(StringInfo out, const ShardCopyOrdered *ordered)
-{
-	Assert(good_ordered(ordered));
-	shard_wire_put_bytes(out, ordered->entity, ordered->entity_len);
-	shard_wire_put_int(out, ordered->began);
-	shard_wire_put_int(out, ordered->expected);
-	shard_wire_put_int(out, ordered->skipped);
-	shard_wire_put_int(out, ordered->late);
-}
-
-bool
-shard_copy_get_ordered(ShardReader *reader, ShardCopyOrdered *ordered)
-{
-	if (!shard_wire_more(reader, ordered, sizeof(*ordered)))
-		return false;
-	ordered->entity = shard_wire_get_piece(reader, &ordered->entity_len);
-	ordered->began = shard_wire_get_int(reader);
-	ordered->expected = shard_wire_get_int(reader);
-	ordered->skipped = shard_wire_get_int(reader);
-	ordered->late = shard_wire_get_int(reader);
-	return shard_wire_taken(reader, good_ordered(ordered), ordered, sizeof(*ordered));
 }

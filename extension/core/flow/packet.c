@@ -12,6 +12,7 @@
 #include "postgres_fe.h"
 #endif
 
+#include "core/base/fields.h"
 #include "core/flow/packet.h"
 #include "core/flow/stream.h"
 
@@ -85,6 +86,8 @@ good_done(const ShardDone *done)
 static bool
 good_header(const ShardCallHeader *header)
 {
+	if (header->protocol_version != SHARD_PROTOCOL_VERSION)
+		return header->protocol_version > 0;
 	return header->era >= 0 && header->from > 0 && header->from <= SHARD_MAX_NODE_ID &&
 		   header->from_inc >= 0 && header->to > 0 && header->to <= SHARD_MAX_NODE_ID &&
 		   header->to_inc >= 0 && good_seq(header->known_n);
@@ -159,6 +162,15 @@ get_payload(ShardReader *reader, int *length)
 	return *length > 0 ? bytes : NULL;
 }
 
+static void
+payload_fields(ShardFields *fields, const char **payload, int *length)
+{
+	if (fields->out)
+		shard_wire_put_bytes(fields->out, *payload, *length);
+	else
+		*payload = get_payload(fields->reader, length);
+}
+
 /* ---- messages -------------------------------------------------------------------------------- */
 
 void
@@ -213,33 +225,28 @@ shard_packet_get(ShardReader *reader, ShardParcel *parcel)
 
 /* ---- facts and marks ------------------------------------------------------------------------- */
 
-void
-shard_packet_put_fact(StringInfo out, const ShardFact *fact)
+static void
+fact_fields(ShardFields *fields, ShardFact *fact)
 {
-	Assert(good_fact(fact));
-	shard_wire_put_int(out, fact->type_id);
-	shard_wire_put_int(out, fact->shard);
-	shard_wire_put_int(out, fact->n);
-	shard_wire_put_int(out, fact->node);
-	shard_wire_put_int(out, fact->epoch);
-	shard_wire_put_int(out, fact->lost);
-	shard_wire_put_int(out, fact->move_id);
+	shard_fields_int32(fields, &fact->type_id);
+	shard_fields_int32(fields, &fact->shard);
+	shard_fields_int64(fields, &fact->n);
+	shard_fields_int32(fields, &fact->node);
+	shard_fields_int32(fields, &fact->epoch);
+	shard_fields_int32(fields, &fact->lost);
+	shard_fields_int64(fields, &fact->move_id);
 }
 
-bool
-shard_packet_get_fact(ShardReader *reader, ShardFact *fact)
+static void
+done_fields(ShardFields *fields, ShardDone *done)
 {
-	if (!shard_wire_more(reader, fact, sizeof(*fact)))
-		return false;
-	fact->type_id = shard_wire_get_int32(reader);
-	fact->shard = shard_wire_get_int32(reader);
-	fact->n = shard_wire_get_int(reader);
-	fact->node = shard_wire_get_int32(reader);
-	fact->epoch = shard_wire_get_int32(reader);
-	fact->lost = shard_wire_get_int32(reader);
-	fact->move_id = shard_wire_get_int(reader);
-	return shard_wire_taken(reader, good_fact(fact), fact, sizeof(*fact));
+	shard_fields_int32(fields, &done->type_id);
+	shard_fields_int32(fields, &done->shard);
+	shard_fields_int64(fields, &done->rseq);
 }
+
+SHARD_FIELDS_CODEC(shard_packet_put_fact, shard_packet_get_fact, ShardFact, fact)
+SHARD_FIELDS_CODEC(shard_packet_put_done, shard_packet_get_done, ShardDone, done)
 
 /* Routes do not look at a move that is under way. */
 ShardHomeRecord
@@ -258,66 +265,29 @@ shard_packet_fact_home(const ShardFact *fact)
 	return home;
 }
 
-void
-shard_packet_put_done(StringInfo out, const ShardDone *done)
-{
-	Assert(good_done(done));
-	shard_wire_put_int(out, done->type_id);
-	shard_wire_put_int(out, done->shard);
-	shard_wire_put_int(out, done->rseq);
-}
-
-bool
-shard_packet_get_done(ShardReader *reader, ShardDone *done)
-{
-	if (!shard_wire_more(reader, done, sizeof(*done)))
-		return false;
-	done->type_id = shard_wire_get_int32(reader);
-	done->shard = shard_wire_get_int32(reader);
-	done->rseq = shard_wire_get_int(reader);
-	return shard_wire_taken(reader, good_done(done), done, sizeof(*done));
-}
-
 /* ---- calls ----------------------------------------------------------------------------------- */
 
-void
-shard_packet_put_header(StringInfo out, const ShardCallHeader *header)
+/* Of another protocol version only its number is taken. */
+static void
+header_fields(ShardFields *fields, ShardCallHeader *header)
 {
-	Assert(header->protocol_version == SHARD_PROTOCOL_VERSION && good_header(header));
-	shard_wire_put_int(out, header->protocol_version);
-	shard_wire_put_uuid(out, header->cluster);
-	shard_wire_put_int(out, header->era);
-	shard_wire_put_int(out, header->from);
-	shard_wire_put_int(out, header->from_inc);
-	shard_wire_put_uuid(out, header->incarnation);
-	shard_wire_put_int(out, header->to);
-	shard_wire_put_int(out, header->to_inc);
-	shard_wire_put_int(out, header->known_n);
-}
-
-bool
-shard_packet_get_header(ShardReader *reader, ShardCallHeader *header)
-{
-	if (!shard_wire_more(reader, header, sizeof(*header)))
-		return false;
-	header->protocol_version = shard_wire_get_int32(reader);
-	if (header->protocol_version != SHARD_PROTOCOL_VERSION)
+	shard_fields_int32(fields, &header->protocol_version);
+	if (!fields->out && header->protocol_version != SHARD_PROTOCOL_VERSION)
 	{
-		bool good = header->protocol_version > 0;
-
-		reader->at = reader->end;
-		return shard_wire_taken(reader, good, header, sizeof(*header));
+		fields->reader->at = fields->reader->end;
+		return;
 	}
-	header->cluster = shard_wire_get_uuid(reader);
-	header->era = shard_wire_get_int32(reader);
-	header->from = shard_wire_get_int32(reader);
-	header->from_inc = shard_wire_get_int32(reader);
-	header->incarnation = shard_wire_get_uuid(reader);
-	header->to = shard_wire_get_int32(reader);
-	header->to_inc = shard_wire_get_int32(reader);
-	header->known_n = shard_wire_get_int(reader);
-	return shard_wire_taken(reader, good_header(header), header, sizeof(*header));
+	shard_fields_uuid(fields, &header->cluster);
+	shard_fields_int32(fields, &header->era);
+	shard_fields_int32(fields, &header->from);
+	shard_fields_int32(fields, &header->from_inc);
+	shard_fields_uuid(fields, &header->incarnation);
+	shard_fields_int32(fields, &header->to);
+	shard_fields_int32(fields, &header->to_inc);
+	shard_fields_int64(fields, &header->known_n);
 }
+
+SHARD_FIELDS_CODEC(shard_packet_put_header, shard_packet_get_header, ShardCallHeader, header)
 
 void
 shard_packet_put_section(StringInfo out, ShardSectionKind kind, int flags, const char *bytes,
@@ -358,154 +328,77 @@ shard_packet_get_section(ShardReader *reader, int32 *kind, int32 *flags, ShardRe
 
 /* ---- streams --------------------------------------------------------------------------------- */
 
-void
-shard_packet_put_stream(StringInfo out, const ShardStreamSection *stream)
+/* At most as many rows as bytes are left. */
+static void
+stream_fields(ShardFields *fields, ShardStreamSection *stream)
 {
-	Assert(good_stream(stream));
-	shard_wire_put_int(out, stream->lane);
-	shard_wire_put_int(out, stream->channel);
-	shard_wire_put_int(out, stream->gen);
-	shard_wire_put_int(out, stream->first_seq);
-	shard_wire_put_int(out, stream->n_rows);
-	shard_wire_put_uuid(out, stream->writer);
+	shard_fields_int32(fields, &stream->lane);
+	shard_fields_int32(fields, &stream->channel);
+	shard_fields_int32(fields, &stream->gen);
+	shard_fields_int64(fields, &stream->first_seq);
+	shard_fields_int32(fields, &stream->n_rows);
+	shard_fields_uuid(fields, &stream->writer);
+	if (!fields->out && stream->n_rows > (fields->reader->end - fields->reader->at) / MIN_ROW_BYTES)
+		fields->reader->failed = true;
 }
 
-bool
-shard_packet_get_stream(ShardReader *reader, ShardStreamSection *stream)
+static void
+received_fields(ShardFields *fields, ShardReceived *received)
 {
-	if (!shard_wire_more(reader, stream, sizeof(*stream)))
-		return false;
-	stream->lane = shard_wire_get_int32(reader);
-	stream->channel = shard_wire_get_int32(reader);
-	stream->gen = shard_wire_get_int32(reader);
-	stream->first_seq = shard_wire_get_int(reader);
-	stream->n_rows = shard_wire_get_int32(reader);
-	stream->writer = shard_wire_get_uuid(reader);
-	return shard_wire_taken(reader,
-							good_stream(stream) &&
-								stream->n_rows <= (reader->end - reader->at) / MIN_ROW_BYTES,
-							stream, sizeof(*stream));
+	shard_fields_int32(fields, &received->lane);
+	shard_fields_int32(fields, &received->channel);
+	shard_fields_int64(fields, &received->seq);
 }
 
-void
-shard_packet_put_received(StringInfo out, const ShardReceived *received)
+static void
+position_fields(ShardFields *fields, ShardStreamPositionSection *position)
 {
-	Assert(good_received(received));
-	shard_wire_put_int(out, received->lane);
-	shard_wire_put_int(out, received->channel);
-	shard_wire_put_int(out, received->seq);
+	shard_fields_int32(fields, &position->lane);
+	shard_fields_int32(fields, &position->channel);
+	shard_fields_int32(fields, &position->inc);
+	shard_fields_int32(fields, &position->gen);
+	shard_fields_int64(fields, &position->seq);
+	shard_fields_uuid(fields, &position->writer);
 }
 
-bool
-shard_packet_get_received(ShardReader *reader, ShardReceived *received)
+static void
+quarantine_fields(ShardFields *fields, ShardQuarantineSection *quarantine)
 {
-	if (!shard_wire_more(reader, received, sizeof(*received)))
-		return false;
-	received->lane = shard_wire_get_int32(reader);
-	received->channel = shard_wire_get_int32(reader);
-	received->seq = shard_wire_get_int(reader);
-	return shard_wire_taken(reader, good_received(received), received, sizeof(*received));
+	shard_fields_int32(fields, &quarantine->lane);
+	shard_fields_int32(fields, &quarantine->channel);
+	shard_fields_int32(fields, &quarantine->why);
 }
 
-void
-shard_packet_put_position(StringInfo out, const ShardStreamPositionSection *position)
-{
-	Assert(good_position(position));
-	shard_wire_put_int(out, position->lane);
-	shard_wire_put_int(out, position->channel);
-	shard_wire_put_int(out, position->inc);
-	shard_wire_put_int(out, position->gen);
-	shard_wire_put_int(out, position->seq);
-	shard_wire_put_uuid(out, position->writer);
-}
-
-bool
-shard_packet_get_position(ShardReader *reader, ShardStreamPositionSection *position)
-{
-	if (!shard_wire_more(reader, position, sizeof(*position)))
-		return false;
-	position->lane = shard_wire_get_int32(reader);
-	position->channel = shard_wire_get_int32(reader);
-	position->inc = shard_wire_get_int32(reader);
-	position->gen = shard_wire_get_int32(reader);
-	position->seq = shard_wire_get_int(reader);
-	position->writer = shard_wire_get_uuid(reader);
-	return shard_wire_taken(reader, good_position(position), position, sizeof(*position));
-}
-
-void
-shard_packet_put_quarantine(StringInfo out, const ShardQuarantineSection *quarantine)
-{
-	Assert(good_quarantine(quarantine));
-	shard_wire_put_int(out, quarantine->lane);
-	shard_wire_put_int(out, quarantine->channel);
-	shard_wire_put_int(out, quarantine->why);
-}
-
-bool
-shard_packet_get_quarantine(ShardReader *reader, ShardQuarantineSection *quarantine)
-{
-	if (!shard_wire_more(reader, quarantine, sizeof(*quarantine)))
-		return false;
-	quarantine->lane = shard_wire_get_int32(reader);
-	quarantine->channel = shard_wire_get_int32(reader);
-	quarantine->why = shard_wire_get_int32(reader);
-	return shard_wire_taken(reader, good_quarantine(quarantine), quarantine, sizeof(*quarantine));
-}
+SHARD_FIELDS_CODEC(shard_packet_put_stream, shard_packet_get_stream, ShardStreamSection, stream)
+SHARD_FIELDS_CODEC(shard_packet_put_received, shard_packet_get_received, ShardReceived, received)
+SHARD_FIELDS_CODEC(shard_packet_put_position, shard_packet_get_position, ShardStreamPositionSection,
+				   position)
+SHARD_FIELDS_CODEC(shard_packet_put_quarantine, shard_packet_get_quarantine, ShardQuarantineSection,
+				   quarantine)
 
 /* ---- asks ------------------------------------------------------------------------------------ */
 
-void
-shard_packet_put_ask(StringInfo out, const ShardAskCall *ask)
+static void
+ask_fields(ShardFields *fields, ShardAskCall *ask)
 {
-	Assert(good_ask(ask));
-	shard_wire_put_int(out, ask->type_id);
-	shard_wire_put_int(out, ask->shard);
-	shard_wire_put_int(out, ask->epoch);
-	shard_wire_put_int(out, ask->lane);
-	shard_wire_put_int(out, ask->after);
-	shard_wire_put_int(out, ask->timeout_us);
-	shard_wire_put_bytes(out, ask->entity, ask->entity_len);
-	shard_wire_put_bytes(out, ask->payload, ask->payload_len);
+	shard_fields_int32(fields, &ask->type_id);
+	shard_fields_int32(fields, &ask->shard);
+	shard_fields_int32(fields, &ask->epoch);
+	shard_fields_int32(fields, &ask->lane);
+	shard_fields_int64(fields, &ask->after);
+	shard_fields_int64(fields, &ask->timeout_us);
+	shard_fields_piece(fields, &ask->entity, &ask->entity_len);
+	payload_fields(fields, &ask->payload, &ask->payload_len);
 }
 
-bool
-shard_packet_get_ask(ShardReader *reader, ShardAskCall *ask)
+static void
+answer_fields(ShardFields *fields, ShardAskAnswer *answer)
 {
-	if (!shard_wire_more(reader, ask, sizeof(*ask)))
-		return false;
-	ask->type_id = shard_wire_get_int32(reader);
-	ask->shard = shard_wire_get_int32(reader);
-	ask->epoch = shard_wire_get_int32(reader);
-	ask->lane = shard_wire_get_int32(reader);
-	ask->after = shard_wire_get_int(reader);
-	ask->timeout_us = shard_wire_get_int(reader);
-	ask->entity = shard_wire_get_piece(reader, &ask->entity_len);
-	ask->payload = get_payload(reader, &ask->payload_len);
-	return shard_wire_taken(reader, good_ask(ask), ask, sizeof(*ask));
-}
-
-void
-shard_packet_put_answer(StringInfo out, const ShardAskAnswer *answer)
-{
-	Assert(good_answer(answer));
-	shard_wire_put_int(out, answer->outcome);
-	shard_wire_put_uint(out, answer->has_payload ? 1 : 0);
+	shard_fields_int32(fields, &answer->outcome);
+	shard_fields_bool(fields, &answer->has_payload);
 	if (answer->has_payload)
-		shard_wire_put_bytes(out, answer->payload, answer->payload_len);
+		payload_fields(fields, &answer->payload, &answer->payload_len);
 }
 
-bool
-shard_packet_get_answer(ShardReader *reader, ShardAskAnswer *answer)
-{
-	uint64 has;
-
-	if (!shard_wire_more(reader, answer, sizeof(*answer)))
-		return false;
-	answer->outcome = shard_wire_get_int32(reader);
-	has = shard_wire_get_uint(reader);
-	answer->has_payload = has == 1;
-	if (answer->has_payload)
-		answer->payload = get_payload(reader, &answer->payload_len);
-	return shard_wire_taken(reader, has <= 1 && good_answer(answer), answer, sizeof(*answer));
-}
+SHARD_FIELDS_CODEC(shard_packet_put_ask, shard_packet_get_ask, ShardAskCall, ask)
+SHARD_FIELDS_CODEC(shard_packet_put_answer, shard_packet_get_answer, ShardAskAnswer, answer)

@@ -41,7 +41,7 @@ typedef struct Field
 
 /* The header's come first: shard_control_decode_header(). */
 
-static const Field fields[] = {
+static const Field all_fields[] = {
 	{FORM_UUID, AT(cluster), 0},
 	{FORM_INT32, AT(era), 0},
 	{FORM_INT32, AT(protocol_version), 0},
@@ -69,7 +69,6 @@ static const Field fields[] = {
 	{FORM_NODES, AT(nodes2), AT(n_nodes2)},
 };
 
-#define AS(type, base, offset) (*(type *) ((char *) (base) + (offset)))
 #define GET(type, base, offset) (*(const type *) ((const char *) (base) + (offset)))
 
 /* The fewest bytes that one element of a list can have. */
@@ -173,115 +172,19 @@ is_set(const ShardControl *message, const Field *field)
 	return false;
 }
 
-static void
-put_entries(StringInfo out, const ShardMapEntry *entries, int count)
-{
-	shard_wire_put_uint(out, count);
-	for (int i = 0; i < count; i++)
-	{
-		const ShardMapEntry *entry = &entries[i];
-
-		shard_wire_put_int(out, entry->key.kind);
-		shard_wire_put_int(out, entry->key.a);
-		shard_wire_put_int(out, entry->key.b);
-		shard_wire_put_int(out, entry->n);
-		shard_wire_put_uint(out, (uint64) entry->length << 1 | (entry->deleted ? 1 : 0));
-		if (entry->length > 0)
-			appendBinaryStringInfo(out, entry->value, (int) entry->length);
-	}
-}
-
-static void
-put_shards(StringInfo out, const ShardShardRef *shards, int count)
-{
-	shard_wire_put_uint(out, count);
-	for (int i = 0; i < count; i++)
-	{
-		shard_wire_put_int(out, shards[i].type_id);
-		shard_wire_put_int(out, shards[i].shard);
-		shard_wire_put_int(out, shards[i].epoch);
-		shard_wire_put_int(out, shards[i].move_id);
-	}
-}
-
-static void
-put_nodes(StringInfo out, const int32 *nodes, int count)
-{
-	shard_wire_put_uint(out, count);
-	for (int i = 0; i < count; i++)
-		shard_wire_put_int(out, nodes[i]);
-}
-
 /*
- * Append one field that is set.
- */
-static void
-put_field(StringInfo out, const ShardControl *message, const Field *field)
-{
-	switch (field->form)
-	{
-		case FORM_INT32:
-			shard_wire_put_int(out, GET(int32, message, field->at));
-			break;
-		case FORM_INT64:
-			shard_wire_put_int(out, GET(int64, message, field->at));
-			break;
-		case FORM_BOOL:
-			break;
-		case FORM_UUID:
-			shard_wire_put_uuid(out, GET(ShardUuid, message, field->at));
-			break;
-		case FORM_POINT:
-			shard_wire_put_int(out, GET(ShardMapPoint, message, field->at).b);
-			shard_wire_put_int(out, GET(ShardMapPoint, message, field->at).n);
-			break;
-		case FORM_TEXT:
-			shard_wire_put_bytes(out, GET(char *, message, field->at),
-								 strlen(GET(char *, message, field->at)));
-			break;
-		case FORM_ENTRIES:
-			put_entries(out, GET(ShardMapEntry *, message, field->at),
-						GET(int, message, field->count_at));
-			break;
-		case FORM_SHARDS:
-			put_shards(out, GET(ShardShardRef *, message, field->at),
-					   GET(int, message, field->count_at));
-			break;
-		case FORM_NODES:
-			put_nodes(out, GET(int32 *, message, field->at), GET(int, message, field->count_at));
-			break;
-	}
-}
-
-void
-shard_control_encode(StringInfo out, const ShardControl *message)
-{
-	uint64 bitmap = 0;
-
-	Assert(shard_control_name(message->kind) != NULL);
-	for (size_t i = 0; i < lengthof(fields); i++)
-	{
-		if (is_set(message, &fields[i]))
-			bitmap |= UINT64CONST(1) << i;
-	}
-	shard_wire_put_uint(out, message->kind);
-	shard_wire_put_uint(out, bitmap);
-	for (size_t i = 0; bitmap >> i != 0; i++)
-	{
-		if (bitmap >> i & 1)
-			put_field(out, message, &fields[i]);
-	}
-}
-
-/*
- * A list's number of elements, and zeroed space for them; no more than the bytes that are left can
- * hold. NULL and 0 if the reader fails.
+ * A list's number of elements. When it is read: zeroed space for them, no more than the bytes that are left can hold; NULL
+ * and 0 if the reader fails.
  */
 static void *
-get_list(ShardReader *reader, size_t min_bytes, size_t size, ShardArena *arena, int *count)
+list_fields(ShardFields *fields, void *list, int *count, size_t min_bytes, size_t size)
 {
-	uint64 wanted = shard_wire_get_uint(reader);
+	ShardReader *reader = fields->reader;
+	uint64 wanted = (uint64) *count;
 
+	shard_fields_uint64(fields, &wanted);
+	if (fields->out)
+		return list;
 	*count = 0;
 	if (wanted > (uint64) (reader->end - reader->at) / min_bytes ||
 		wanted > SHARD_CONTROL_MAX_ELEMENTS)
@@ -289,103 +192,132 @@ get_list(ShardReader *reader, size_t min_bytes, size_t size, ShardArena *arena, 
 	if (reader->failed)
 		return NULL;
 	*count = (int) wanted;
-	return shard_arena_alloc(arena, size * wanted);
+	return shard_arena_alloc(fields->arena, size * wanted);
 }
 
-static ShardMapEntry *
-get_entries(ShardReader *reader, ShardArena *arena, int *count)
+static void
+entry_fields(ShardFields *fields, ShardMapEntry *entry)
 {
-	ShardMapEntry *entries = get_list(reader, MIN_ENTRY_BYTES, sizeof(ShardMapEntry), arena, count);
+	uint64 length = (uint64) entry->length << 1 | (entry->deleted ? 1 : 0);
+	ShardReader *reader = fields->reader;
 
-	for (int i = 0; i < *count && !reader->failed; i++)
+	shard_fields_int32(fields, &entry->key.kind);
+	shard_fields_int32(fields, &entry->key.a);
+	shard_fields_int32(fields, &entry->key.b);
+	shard_fields_int64(fields, &entry->n);
+	shard_fields_uint64(fields, &length);
+	if (fields->out)
 	{
-		ShardMapEntry *entry = &entries[i];
-		uint64 length;
-
-		entry->key.kind = shard_wire_get_int32(reader);
-		entry->key.a = shard_wire_get_int32(reader);
-		entry->key.b = shard_wire_get_int32(reader);
-		entry->n = shard_wire_get_int(reader);
-		length = shard_wire_get_uint(reader);
-		entry->deleted = length & 1;
-		length >>= 1;
-		if (entry->key.kind <= 0 || entry->n < 0 || length > PG_INT32_MAX ||
-			length > (uint64) (reader->end - reader->at))
-		{
-			reader->failed = true;
-			break;
-		}
-		entry->length = (uint32) length;
-		entry->value = shard_arena_copy(arena, reader->at, length);
-		reader->at += length;
+		if (entry->length > 0)
+			appendBinaryStringInfo(fields->out, entry->value, (int) entry->length);
+		return;
 	}
-	return entries;
-}
-
-static ShardShardRef *
-get_shards(ShardReader *reader, ShardArena *arena, int *count)
-{
-	ShardShardRef *shards = get_list(reader, MIN_SHARD_BYTES, sizeof(ShardShardRef), arena, count);
-
-	for (int i = 0; i < *count && !reader->failed; i++)
+	entry->deleted = length & 1;
+	length >>= 1;
+	if (entry->key.kind <= 0 || entry->n < 0 || length > PG_INT32_MAX ||
+		length > (uint64) (reader->end - reader->at))
 	{
-		shards[i].type_id = shard_wire_get_int32(reader);
-		shards[i].shard = shard_wire_get_int32(reader);
-		shards[i].epoch = shard_wire_get_int32(reader);
-		shards[i].move_id = shard_wire_get_int(reader);
+		reader->failed = true;
+		return;
 	}
-	return shards;
+	entry->length = (uint32) length;
+	entry->value = shard_arena_copy(fields->arena, reader->at, length);
+	reader->at += length;
 }
 
-static int32 *
-get_nodes(ShardReader *reader, ShardArena *arena, int *count)
+void
+shard_control_shard_fields(ShardFields *fields, ShardShardRef *shard)
 {
-	int32 *nodes = get_list(reader, MIN_NODE_BYTES, sizeof(int32), arena, count);
+	shard_fields_int32(fields, &shard->type_id);
+	shard_fields_int32(fields, &shard->shard);
+	shard_fields_int32(fields, &shard->epoch);
+	shard_fields_int64(fields, &shard->move_id);
+}
 
-	for (int i = 0; i < *count && !reader->failed; i++)
-		nodes[i] = shard_wire_get_int32(reader);
-	return nodes;
+static void
+entries_fields(ShardFields *fields, ShardMapEntry **entries, int *count)
+{
+	*entries = list_fields(fields, *entries, count, MIN_ENTRY_BYTES, sizeof(ShardMapEntry));
+	for (int i = 0; i < *count && !shard_fields_failed(fields); i++)
+		entry_fields(fields, &(*entries)[i]);
+}
+
+static void
+shards_fields(ShardFields *fields, ShardShardRef **shards, int *count)
+{
+	*shards = list_fields(fields, *shards, count, MIN_SHARD_BYTES, sizeof(ShardShardRef));
+	for (int i = 0; i < *count && !shard_fields_failed(fields); i++)
+		shard_control_shard_fields(fields, &(*shards)[i]);
+}
+
+static void
+nodes_fields(ShardFields *fields, int32 **nodes, int *count)
+{
+	*nodes = list_fields(fields, *nodes, count, MIN_NODE_BYTES, sizeof(int32));
+	for (int i = 0; i < *count && !shard_fields_failed(fields); i++)
+		shard_fields_int32(fields, &(*nodes)[i]);
 }
 
 /*
- * Read one field whose bit is set.
+ * One field whose bit is set.
  */
 static void
-get_field(ShardReader *reader, ShardArena *arena, ShardControl *message, const Field *field)
+one_field(ShardFields *fields, ShardControl *message, const Field *field)
 {
+	void *at = (char *) message + field->at;
+	int *count = (int *) ((char *) message + field->count_at);
+
 	switch (field->form)
 	{
 		case FORM_INT32:
-			AS(int32, message, field->at) = shard_wire_get_int32(reader);
+			shard_fields_int32(fields, at);
 			break;
 		case FORM_INT64:
-			AS(int64, message, field->at) = shard_wire_get_int(reader);
+			shard_fields_int64(fields, at);
 			break;
 		case FORM_BOOL:
-			AS(bool, message, field->at) = true;
+			*(bool *) at = true;
 			break;
 		case FORM_UUID:
-			AS(ShardUuid, message, field->at) = shard_wire_get_uuid(reader);
+			shard_fields_uuid(fields, at);
 			break;
 		case FORM_POINT:
-			AS(ShardMapPoint, message, field->at).b = shard_wire_get_int(reader);
-			AS(ShardMapPoint, message, field->at).n = shard_wire_get_int(reader);
+			shard_fields_int64(fields, &((ShardMapPoint *) at)->b);
+			shard_fields_int64(fields, &((ShardMapPoint *) at)->n);
 			break;
 		case FORM_TEXT:
-			AS(const char *, message, field->at) = shard_wire_take_text(reader, SIZE_MAX, arena);
+			shard_fields_text(fields, at, SIZE_MAX);
 			break;
 		case FORM_ENTRIES:
-			AS(ShardMapEntry *, message, field->at) =
-				get_entries(reader, arena, &AS(int, message, field->count_at));
+			entries_fields(fields, at, count);
 			break;
 		case FORM_SHARDS:
-			AS(ShardShardRef *, message, field->at) =
-				get_shards(reader, arena, &AS(int, message, field->count_at));
+			shards_fields(fields, at, count);
 			break;
 		case FORM_NODES:
-			AS(int32 *, message, field->at) =
-				get_nodes(reader, arena, &AS(int, message, field->count_at));
+			nodes_fields(fields, at, count);
 			break;
+	}
+}
+
+void
+shard_control_encode(StringInfo out, const ShardControl *message)
+{
+	ShardFields writing = {.out = out};
+	uint64 bitmap = 0;
+
+	Assert(shard_control_name(message->kind) != NULL);
+	for (size_t i = 0; i < lengthof(all_fields); i++)
+	{
+		if (is_set(message, &all_fields[i]))
+			bitmap |= UINT64CONST(1) << i;
+	}
+	shard_wire_put_uint(out, message->kind);
+	shard_wire_put_uint(out, bitmap);
+	for (size_t i = 0; bitmap >> i != 0; i++)
+	{
+		if (bitmap >> i & 1)
+			one_field(&writing, unconstify(ShardControl *, message), &all_fields[i]);
 	}
 }
 
@@ -396,6 +328,7 @@ bool
 shard_control_decode_header(const char *bytes, size_t length, ShardControl *message)
 {
 	ShardReader reader = {bytes, bytes + length, false};
+	ShardFields reading = {.reader = &reader};
 	uint64 kind = shard_wire_get_uint(&reader);
 	uint64 bitmap = shard_wire_get_uint(&reader);
 
@@ -406,7 +339,7 @@ shard_control_decode_header(const char *bytes, size_t length, ShardControl *mess
 	for (int i = 0; i < HEADER_FIELDS && !reader.failed; i++)
 	{
 		if (bitmap >> i & 1)
-			get_field(&reader, NULL, message, &fields[i]);
+			one_field(&reading, message, &all_fields[i]);
 	}
 	return !reader.failed;
 }
@@ -416,19 +349,20 @@ bool
 shard_control_decode(const char *bytes, size_t length, ShardArena *arena, ShardControl *message)
 {
 	ShardReader reader = {bytes, bytes + length, false};
+	ShardFields reading = {.reader = &reader, .arena = arena};
 	uint64 kind = shard_wire_get_uint(&reader);
 	uint64 bitmap = shard_wire_get_uint(&reader);
 
 	memset(message, 0, sizeof(ShardControl));
 	if (reader.failed || kind >= lengthof(kind_names) || kind_names[kind] == NULL ||
-		bitmap >> lengthof(fields) != 0)
+		bitmap >> lengthof(all_fields) != 0)
 		return false;
 
 	message->kind = (ShardControlKind) kind;
 	for (size_t i = 0; bitmap >> i != 0 && !reader.failed; i++)
 	{
 		if (bitmap >> i & 1)
-			get_field(&reader, arena, message, &fields[i]);
+			one_field(&reading, message, &all_fields[i]);
 	}
 	if (!reader.failed && reader.at == reader.end)
 		return true;

@@ -10,7 +10,7 @@
 
 #include "core/map/command.h"
 #include "core/map/record.h"
-#include "core/base/wire.h"
+#include "core/base/fields.h"
 #include "core/base/arena.h"
 
 typedef enum ShardControlKind
@@ -113,6 +113,9 @@ typedef struct ShardShardRef
 	int32 epoch;
 	int64 move_id;
 } ShardShardRef;
+
+/* Its fields as bytes. */
+extern void shard_control_shard_fields(ShardFields *fields, ShardShardRef *shard);
 
 typedef struct ShardControl
 {

@@ -67,7 +67,7 @@ shard_voter_save(const ShardVoter *voter, ShardActions *out)
 	shard_wire_put_int(&value, point.b);
 	shard_wire_put_int(&value, point.n);
 	shard_wire_put_uint(&value, voter->state);
-	shard_voter_put_memory(voter, &value);
+	shard_voter_memory_fields(&(ShardFields){.out = &value}, unconstify(ShardVoter *, voter));
 
 	memset(&entry, 0, sizeof(entry));
 	entry.key = row_key;
@@ -92,8 +92,8 @@ load_row(ShardVoter *voter, const ShardMapEntry *entry)
 	point.b = shard_wire_get_int(&reader);
 	point.n = shard_wire_get_int(&reader);
 	state = shard_wire_get_uint(&reader);
-	if (reader.failed || state > SHARD_VOTER_UNUSED || !shard_voter_get_memory(&row, &reader) ||
-		reader.at != reader.end)
+	shard_voter_memory_fields(&(ShardFields){.reader = &reader}, &row);
+	if (reader.failed || state > SHARD_VOTER_UNUSED || reader.at != reader.end)
 		return false;
 	row.state = (ShardVoterState) state;
 	*voter = row;

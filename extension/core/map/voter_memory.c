@@ -27,36 +27,17 @@
 static const ShardMapKey voters_key = {SHARD_MAP_VOTERS, 0, 0};
 
 void
-shard_voter_put_memory(const ShardVoter *voter, StringInfo out)
+shard_voter_memory_fields(ShardFields *fields, ShardVoter *voter)
 {
-	shard_wire_put_uint(out, voter->n_memory);
+	shard_fields_count(fields, &voter->n_memory, VOTER_MEMORY_SIZE);
 	for (int i = 0; i < voter->n_memory; i++)
 	{
-		shard_wire_put_int(out, voter->memory[i].node);
-		shard_wire_put_int(out, voter->memory[i].promised);
-		shard_wire_put_int(out, voter->memory[i].point.b);
-		shard_wire_put_int(out, voter->memory[i].point.n);
-		shard_wire_put_uuid(out, voter->memory[i].seal);
+		shard_fields_int32(fields, &voter->memory[i].node);
+		shard_fields_int64(fields, &voter->memory[i].promised);
+		shard_fields_int64(fields, &voter->memory[i].point.b);
+		shard_fields_int64(fields, &voter->memory[i].point.n);
+		shard_fields_uuid(fields, &voter->memory[i].seal);
 	}
-}
-
-bool
-shard_voter_get_memory(ShardVoter *voter, ShardReader *reader)
-{
-	uint64 count = shard_wire_get_uint(reader);
-
-	if (reader->failed || count > VOTER_MEMORY_SIZE)
-		return false;
-	voter->n_memory = (int) count;
-	for (int i = 0; i < voter->n_memory; i++)
-	{
-		voter->memory[i].node = shard_wire_get_int32(reader);
-		voter->memory[i].promised = shard_wire_get_int(reader);
-		voter->memory[i].point.b = shard_wire_get_int(reader);
-		voter->memory[i].point.n = shard_wire_get_int(reader);
-		voter->memory[i].seal = shard_wire_get_uuid(reader);
-	}
-	return !reader->failed;
 }
 
 /*

@@ -45,9 +45,8 @@ struct ShardVoter
 /* voter.c: write the one row that is not the map. */
 extern void shard_voter_save(const ShardVoter *voter, ShardActions *out);
 
-/* voter_memory.c: the part of that row that is about others. get: false if it is damaged. */
-extern void shard_voter_put_memory(const ShardVoter *voter, StringInfo out);
-extern bool shard_voter_get_memory(ShardVoter *voter, ShardReader *reader);
+/* voter_memory.c: the part of that row that is about others. */
+extern void shard_voter_memory_fields(ShardFields *fields, ShardVoter *voter);
 
 /* Forget the nodes that do not vote any more, by the voter's map. */
 extern void shard_voter_forget_removed(ShardVoter *voter);

@@ -12,29 +12,35 @@
 
 #include "core/node/node_private.h"
 
+static void
+identity_fields(ShardFields *fields, ShardNode *node, const char **address, int *length)
+{
+	shard_fields_uuid(fields, &node->cluster);
+	shard_fields_int32(fields, &node->era);
+	shard_fields_int32(fields, &node->id);
+	shard_fields_int32(fields, &node->inc_no);
+	shard_fields_uuid(fields, &node->inc_uuid);
+	shard_fields_bool(fields, &node->fenced);
+	shard_fields_int32(fields, &node->journal.sealed);
+	shard_fields_uuid(fields, &node->journal.sealed_for);
+	shard_fields_count(fields, &node->n_claimed, NODE_CLAIMS);
+	for (int i = 0; i < node->n_claimed; i++)
+		shard_fields_uuid(fields, &node->claimed[i]);
+	shard_fields_uuid(fields, &node->secret);
+	shard_fields_uuid(fields, &node->join.token);
+	shard_fields_piece(fields, address, length);
+}
+
 void
 shard_node_write_identity(ShardNode *node)
 {
+	const char *address = node->join.address;
+	int length = address != NULL ? (int) strlen(address) : 0;
 	StringInfoData value;
 	ShardMapEntry entry = {0};
 
 	initStringInfo(&value);
-	shard_wire_put_uuid(&value, node->cluster);
-	shard_wire_put_int(&value, node->era);
-	shard_wire_put_int(&value, node->id);
-	shard_wire_put_int(&value, node->inc_no);
-	shard_wire_put_uuid(&value, node->inc_uuid);
-	shard_wire_put_uint(&value, node->fenced ? 1 : 0);
-	shard_wire_put_int(&value, node->journal.sealed);
-	shard_wire_put_uuid(&value, node->journal.sealed_for);
-	shard_wire_put_uint(&value, node->n_claimed);
-	for (int i = 0; i < node->n_claimed; i++)
-	{
-		shard_wire_put_uuid(&value, node->claimed[i]);
-	}
-	shard_wire_put_uuid(&value, node->secret);
-	shard_wire_put_uuid(&value, node->join.token);
-	shard_wire_put_text(&value, node->join.address);
+	identity_fields(&(ShardFields){.out = &value}, node, &address, &length);
 	entry.length = value.len;
 	entry.value = shard_arena_copy(node->out->arena, value.data, value.len);
 	pfree(value.data);
@@ -46,28 +52,9 @@ shard_node_load_identity(ShardNode *node, const ShardMapEntry *entry)
 {
 	ShardReader reader = {entry->value, entry->value + entry->length, false};
 	const char *address;
-	size_t length;
-	uint64 n_claimed;
+	int length;
 
-	node->cluster = shard_wire_get_uuid(&reader);
-	node->era = shard_wire_get_int32(&reader);
-	node->id = shard_wire_get_int32(&reader);
-	node->inc_no = shard_wire_get_int32(&reader);
-	node->inc_uuid = shard_wire_get_uuid(&reader);
-	node->fenced = shard_wire_get_uint(&reader) != 0;
-	node->journal.sealed = shard_wire_get_int32(&reader);
-	node->journal.sealed_for = shard_wire_get_uuid(&reader);
-	n_claimed = shard_wire_get_uint(&reader);
-	if (n_claimed > NODE_CLAIMS)
-		return false;
-	node->n_claimed = (int) n_claimed;
-	for (int i = 0; i < node->n_claimed; i++)
-	{
-		node->claimed[i] = shard_wire_get_uuid(&reader);
-	}
-	node->secret = shard_wire_get_uuid(&reader);
-	node->join.token = shard_wire_get_uuid(&reader);
-	address = shard_wire_get_bytes(&reader, &length);
+	identity_fields(&(ShardFields){.reader = &reader}, node, &address, &length);
 	if (reader.failed)
 		return false;
 	if (length > 0)

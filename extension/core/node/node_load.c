@@ -33,18 +33,6 @@ load_learned(ShardMap *map, const ShardMapEntry *entries, int count)
 	pfree(keyed);
 }
 
-/* Takes as many as are good. */
-static int
-load_one_by_one(ShardNode *node, ShardStore store, const ShardMapEntry *entries, int count)
-{
-	for (int i = 0; i < count; i++)
-	{
-		if (store != SHARD_STORE_NODE || !shard_node_load_identity(node, &entries[i]))
-			return i;
-	}
-	return count;
-}
-
 int
 shard_node_load(ShardNode *node, ShardStore store, const ShardMapEntry *entries, int count)
 {
@@ -54,7 +42,10 @@ shard_node_load(ShardNode *node, ShardStore store, const ShardMapEntry *entries,
 	switch (store)
 	{
 		case SHARD_STORE_NODE:
-			break;
+			for (int i = 0; i < count; i++)
+				if (!shard_node_load_identity(node, &entries[i]))
+					return i;
+			return count;
 		case SHARD_STORE_VOTER:
 		case SHARD_STORE_ACCEPTED:
 			return shard_voter_load(node->voter, store, entries, count);
@@ -67,5 +58,5 @@ shard_node_load(ShardNode *node, ShardStore store, const ShardMapEntry *entries,
 			load_learned(node->past, entries, count);
 			return count;
 	}
-	return load_one_by_one(node, store, entries, count);
+	return 0;
 }

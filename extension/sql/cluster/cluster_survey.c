@@ -20,7 +20,7 @@
 #include "base/compat.h"
 
 /* Columns of what is made of answers. */
-#define MOST_COLUMNS 9
+#define MOST_COLUMNS 14
 
 /*
  * What this node answers itself.
@@ -71,6 +71,17 @@ shard_cluster_survey(ShardInternalQuestion kind, int timeout_ms)
 	}
 	shard_peer_client_ask(all.question, all.count, "stats", timeout_ms);
 	return all;
+}
+
+ShardSurvey
+shard_cluster_survey_here(ShardInternalQuestion kind)
+{
+	ShardSurvey here = {.count = 1};
+
+	here.node = palloc0(sizeof(int32));
+	here.question = palloc0(sizeof(ShardPeerQuestion));
+	answer_here(here.question, kind);
+	return here;
 }
 
 const char *

@@ -23,6 +23,9 @@ typedef struct ShardSurvey
 /* Asks all members, from joining to exiting. Needs a snapshot, and must not run in a handler. */
 extern ShardSurvey shard_cluster_survey(ShardInternalQuestion kind, int timeout_ms);
 
+/* Asks this node alone, as node 0. */
+extern ShardSurvey shard_cluster_survey_here(ShardInternalQuestion kind);
+
 /* Reads a row of an answer: all columns of the result. nulls are false at first. */
 typedef void ShardSurveyRow(ShardReader *reader, int32 node, Datum *values, bool *nulls);
 

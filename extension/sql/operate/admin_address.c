@@ -13,7 +13,6 @@
 #include "utils/builtins.h"
 
 #include "sql/operate/command.h"
-#include "sql/cluster/cluster_view.h"
 #include "link/peer.h"
 #include "link/peer_client.h"
 #include "shared/board.h"

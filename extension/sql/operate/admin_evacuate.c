@@ -31,7 +31,7 @@ PG_FUNCTION_INFO_V1(shard_admin_evacuate);
  */
 static const char *const why_query =
 	"moves AS MATERIALIZED (SELECT r.type_name, r.shard, r.to_node, r.phase, r.error"
-	"  FROM shard.rebalances() r JOIN given g ON r.from_node = g.node),"
+	"  FROM shard.rebalances r JOIN given g ON r.from_node = g.node),"
 	" up AS MATERIALIZED (SELECT m.node FROM shard.members() m JOIN given g ON m.node <> g.node"
 	"  WHERE m.status = 'up' AND NOT m.evacuated),"
 	" said AS MATERIALIZED (SELECT r.type_name, r.mode, r.error FROM shard.current_regions() r JOIN up USING (node)),"

@@ -9,13 +9,11 @@
 
 #include "fmgr.h"
 #include "utils/builtins.h"
-#include "utils/timestamp.h"
 
 #include "sql/operate/command.h"
 #include "registry/cluster_map.h"
 #include "core/member/membership.h"
 #include "core/base/timing.h"
-#include "base/duration.h"
 #include "shared/board.h"
 
 #include "base/compat.h"

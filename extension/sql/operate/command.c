@@ -12,7 +12,6 @@
 #include "storage/latch.h"
 #include "tcop/utility.h"
 #include "utils/snapmgr.h"
-#include "utils/resowner.h"
 #include "utils/timestamp.h"
 
 #include "sql/operate/command.h"
@@ -29,6 +28,7 @@
 #include "registry/statement.h"
 #include "base/nap.h"
 #include "base/argument.h"
+#include "base/attempt.h"
 
 #include "base/compat.h"
 
@@ -92,30 +92,11 @@ shard_command_nap(void)
 	shard_nap(LOOK_INTERVAL, "ShardCluster");
 }
 
-/* A subtransaction that is rolled back has no locks any more. */
 void
 shard_command_look(void (*look)(void *arg), void *arg)
 {
-	MemoryContext context = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	ErrorData *volatile error = NULL;
+	ErrorData *error = shard_attempt_undone(look, arg);
 
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(context);
-	PG_TRY();
-	{
-		look(arg);
-	}
-	PG_CATCH();
-	{
-		MemoryContextSwitchTo(context);
-		error = CopyErrorData();
-		FlushErrorState();
-	}
-	PG_END_TRY();
-	RollbackAndReleaseCurrentSubTransaction();
-	MemoryContextSwitchTo(context);
-	CurrentResourceOwner = owner;
 	if (error != NULL)
 		ReThrowError(error);
 }

@@ -10,13 +10,11 @@
 
 #include "fmgr.h"
 #include "miscadmin.h"
-#include "tcop/utility.h"
 #include "utils/snapmgr.h"
 
 #include "registry/catalog.h"
 #include "core/base/wire.h"
 #include "registry/directory.h"
-#include "entity/execution.h"
 #include "shared/ring.h"
 #include "registry/security.h"
 #include "sql/send/handler_guard.h"

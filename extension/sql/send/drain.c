@@ -18,13 +18,11 @@
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "storage/latch.h"
-#include "tcop/utility.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "registry/catalog.h"
 #include "base/duration.h"
-#include "entity/execution.h"
 #include "shared/gate.h"
 #include "log/log.h"
 #include "shared/board.h"

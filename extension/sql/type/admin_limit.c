@@ -10,7 +10,6 @@
 
 #include "miscadmin.h"
 #include "utils/acl.h"
-#include "utils/timestamp.h"
 
 #include "sql/type/admin.h"
 #include "base/duration.h"

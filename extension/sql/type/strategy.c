@@ -21,7 +21,6 @@
 
 #include "base/attempt.h"
 #include "registry/guest_timer.h"
-#include "base/peer_errors.h"
 #include "shared/board.h"
 #include "registry/routine.h"
 #include "registry/security.h"

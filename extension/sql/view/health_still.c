@@ -18,7 +18,6 @@
 #include "utils/timestamp.h"
 
 #include "sql/operate/command.h"
-#include "sql/cluster/cluster_view.h"
 #include "core/base/message.h"
 #include "entity/execution.h"
 #include "sql/view/health.h"

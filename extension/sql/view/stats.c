@@ -16,8 +16,8 @@
 #include "utils/timestamp.h"
 
 #include "core/base/message.h"
-#include "entity/execution.h"
 #include "log/log_position.h"
+#include "link/stream_position_table.h"
 #include "log/log_read.h"
 #include "registry/registry.h"
 #include "registry/security.h"
@@ -32,6 +32,7 @@
 PG_FUNCTION_INFO_V1(shard_stats_entities);
 PG_FUNCTION_INFO_V1(shard_stats_shards);
 PG_FUNCTION_INFO_V1(shard_stats_workers);
+PG_FUNCTION_INFO_V1(shard_stats_streams);
 
 /* Backlog of each worker, as the reader's snapshot sees it. */
 typedef struct Backlog
@@ -252,5 +253,39 @@ shard_stats_workers(PG_FUNCTION_ARGS)
 	backlog = read_backlog(db);
 	shard_each_worker (worker, db)
 		put_worker((ReturnSetInfo *) fcinfo->resultinfo, db, worker, backlog);
+	return (Datum) 0;
+}
+
+/*
+ * shard.streams_in() returns setof record
+ *
+ * Streams from other nodes to this database.
+ */
+Datum
+shard_stats_streams(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	ShardPeerPosition *list;
+	int count;
+
+	shard_shmem_require();
+	InitMaterializedSRF(fcinfo, 0);
+	list = shard_stream_position_list(MyDatabaseId, &count);
+	for (int i = 0; i < count; i++)
+	{
+		const ShardPeerPosition *position = &list[i];
+		const char *quarantine = shard_stream_position_quarantine(position->quarantine);
+		bool nulls[7] = {false};
+		Datum values[7] = {Int32GetDatum(position->key.origin),
+						   Int32GetDatum(position->key.lane),
+						   Int32GetDatum(position->key.channel),
+						   Int32GetDatum(position->stream.inc),
+						   Int32GetDatum(position->stream.gen),
+						   Int64GetDatum(position->stream.seq),
+						   quarantine == NULL ? (Datum) 0 : CStringGetTextDatum(quarantine)};
+
+		nulls[lengthof(nulls) - 1] = quarantine == NULL;
+		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+	}
 	return (Datum) 0;
 }
