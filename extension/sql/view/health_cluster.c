@@ -17,6 +17,7 @@
 #include "core/member/membership.h"
 #include "core/map/type_number.h"
 #include "base/guc.h"
+#include "base/next_start.h"
 #include "sql/view/health.h"
 #include "shared/link_trouble.h"
 #include "link/peer.h"
@@ -83,6 +84,12 @@ check_self(ShardHealth *health, ShardDatabase *db, const ShardBoardView *view)
 {
 	if (!shard_shmem_worker_runs(db, SHARD_CONTROL_WORKER))
 		shard_health_add(health, "the control worker does not run; see the server log");
+	if (shard_next_start_lacks_quorum())
+		shard_health_add(health,
+						 "this server will not start again: in its configuration files "
+						 "shard.downing_strategy is static_quorum, and shard.static_quorum_size is "
+						 "not set; set it to more than half of the members that are planned, or "
+						 "choose another strategy");
 	else if (!view->known)
 		shard_health_add(health, "the control worker has not spoken yet: messages wait");
 	if (!view->known)
