@@ -53,7 +53,9 @@ why_fenced(int32 self)
 	switch ((ShardMemberStatus) member->record.status)
 	{
 		case SHARD_MEMBER_REMOVED:
-			return "it has left its cluster";
+			return "it has left its cluster; read from it what is needed, then drop the extension or the "
+				   "database, and join an empty one, or make it a node of its own with "
+				   "shard_reset_cluster_data()";
 		case SHARD_MEMBER_WRITTEN_OFF:
 			return "it was written off, for good, and its shards begin anew at other members; read from it "
 				   "what is needed, then drop the extension or the database, or make it a node of its own "
@@ -82,14 +84,14 @@ refusal(const ShardBoardView *view)
 static void
 check_self(ShardHealth *health, ShardDatabase *db, const ShardBoardView *view)
 {
-	if (!shard_shmem_worker_runs(db, SHARD_CONTROL_WORKER))
-		shard_health_add(health, "the control worker does not run; see the server log");
 	if (shard_next_start_lacks_quorum())
 		shard_health_add(health,
 						 "this server will not start again: in its configuration files "
 						 "shard.downing_strategy is static_quorum, and shard.static_quorum_size is "
 						 "not set; set it to more than half of the members that are planned, or "
 						 "choose another strategy");
+	if (!shard_shmem_worker_runs(db, SHARD_CONTROL_WORKER))
+		shard_health_add(health, "the control worker does not run; see the server log");
 	else if (!view->known)
 		shard_health_add(health, "the control worker has not spoken yet: messages wait");
 	if (!view->known)
