@@ -1,4 +1,5 @@
-# A node that has left its cluster is told so by each command that needs one, with the way to join again.
+# A node that has left its cluster is told so by each command that needs one, with the way to join again, and asks no
+# former member any more.
 
 use strict;
 use warnings FATAL => 'all';
@@ -29,5 +30,10 @@ for my $call (
 }
 is($three->sql('SELECT shard_leave()'), 't', 'who has left may leave again');
 
+# --- former members --------------------------------------------------------------------------------
+
+is($three->sql('SELECT count(*) FROM shard_cluster_stats() WHERE node <> 3'), 0, 'shard_cluster_stats() has rows of the node itself only');
+is($three->sql('SELECT node, type_name, error IS NULL FROM shard_current_regions'), '3|counter|t', 'so has shard_current_regions');
+is($one->sql('SELECT string_agg(DISTINCT node::text, $$ $$ ORDER BY node::text) FROM shard_current_regions'), '1 2', 'members have those of members');
 $cluster->logs_are_clean(@ShardNodes::link_troubles, qr/has left its cluster/);
 done_testing();
