@@ -18,12 +18,8 @@
 
 #include "access/xact.h"
 #include "miscadmin.h"
-#include "storage/lmgr.h"
-#include "storage/lock.h"
 #include "utils/guc.h"
-#include "utils/lsyscache.h"
 #include "utils/memutils.h"
-#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "registry/catalog.h"
@@ -32,7 +28,6 @@
 #include "entity/crash.h"
 #include "shared/gate.h"
 #include "registry/registry.h"
-#include "shared/table_lock.h"
 #include "process/worker.h"
 #include "core/base/text.h"
 
@@ -43,13 +38,6 @@
 
 /* Nothing wakes this process when the gate has released a commit. */
 #define GATE_NAP_MS 2
-
-/* Another session has the extension locked: look again after this time. */
-#define BUSY_MS 20
-
-/* The same for the tables that are written here: said after this time, and again after a minute. */
-#define LOCKED_MS 1000
-#define SAY_AGAIN_MS (60 * 1000)
 
 /* A copy is looked at again after this time: the extension may have been made again. */
 #define PAUSED_MS 1000
@@ -62,142 +50,6 @@ ControlState shard_control;
 static uint32 wait_event = 0;
 
 PGDLLEXPORT void ShardControlMain(Datum argument);
-
-/* ---- transactions ----------------------------------------------------------------------------- */
-
-/*
- * Locks tables, also to read them only, so that no other session has their indexes; otherwise returns the name of one
- * that another session has locked, or waits for (VACUUM FULL, LOCK TABLE).
- */
-static const char *
-lock_tables(const ShardCatalog *catalog, const char *const *tables, int count)
-{
-	for (int i = 0; i < count; i++)
-	{
-		Oid table = get_relname_relid(tables[i], catalog->schema);
-
-		if (OidIsValid(table) && !ConditionalLockRelationOid(table, RowExclusiveLock))
-			return tables[i];
-	}
-	return NULL;
-}
-
-/* Says what this node waits for, when it does so for long, and then once a minute. */
-static void
-say_locked(const ShardCatalog *catalog, const char *table, TimestampTz since, TimestampTz *said)
-{
-	TimestampTz now = GetCurrentTimestamp();
-	char *who;
-
-	if (!TimestampDifferenceExceeds(since, now, LOCKED_MS) ||
-		!TimestampDifferenceExceeds(*said, now, SAY_AGAIN_MS))
-		return;
-	who = shard_table_lock_holder(get_relname_relid(table, catalog->schema));
-	if (who == NULL)
-		return;
-	*said = now;
-	ereport(LOG,
-			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-			 errmsg("the control worker waits for table shard.%s, which is locked by %s", table,
-					who),
-			 errdetail("Meanwhile this node takes no part in its cluster, and the cluster may take "
-					   "the node for dead."),
-			 errhint("End the transaction that has locked the table, or that waits to lock it; see "
-					 "pg_locks.")));
-}
-
-/* Tables that any step may write, and the log's, to which one with facts appends. */
-static const char *const written[] = {"control", "decision", "node"};
-static const char *const segments[] = {"inbox_0", "inbox_1", "inbox_2", "inbox_3",
-									   "inbox_4", "inbox_5", "inbox_6", "inbox_7"};
-
-StaticAssertDecl(lengthof(segments) == SHARD_SEGMENTS, "a name for each segment of the log");
-
-static const char *
-lock_written(const ShardCatalog *catalog, bool appends)
-{
-	const char *locked = lock_tables(catalog, written, lengthof(written));
-
-	if (locked == NULL && appends)
-		locked = lock_tables(catalog, segments, lengthof(segments));
-	return locked;
-}
-
-/*
- * Begins a transaction with a snapshot. Waits, without one, while another session has the extension to itself, or one
- * of the tables that the step writes: a step that met that in its middle could only end the process.
- */
-static void
-begin(bool appends)
-{
-	TimestampTz since = GetCurrentTimestamp();
-	TimestampTz said = 0;
-
-	for (;;)
-	{
-		const ShardCatalog *catalog;
-		const char *locked = NULL;
-
-		SetCurrentStatementStartTimestamp();
-		StartTransactionCommand();
-		catalog = shard_catalog_find();
-		if (catalog == NULL ||
-			(OidIsValid(shard_control.extension) && catalog->extension != shard_control.extension))
-		{
-			CommitTransactionCommand();
-			shard_worker_leave_absent();
-		}
-		if (shard_catalog_lock(true) && (locked = lock_written(catalog, appends)) == NULL)
-			break;
-		if (locked != NULL)
-			say_locked(catalog, locked, since, &said);
-		CommitTransactionCommand();
-		(void) shard_worker_wait(BUSY_MS, wait_event);
-	}
-	PushActiveSnapshot(GetTransactionSnapshot());
-}
-
-void
-shard_control_begin(void)
-{
-	begin(false);
-}
-
-void
-shard_control_begin_appending(void)
-{
-	begin(true);
-}
-
-bool
-shard_control_lock_all(void)
-{
-	return lock_written(shard_catalog_get(), true) == NULL;
-}
-
-bool
-shard_control_lock(const char *const *tables, int count)
-{
-	return lock_tables(shard_catalog_get(), tables, count) == NULL;
-}
-
-bool
-shard_control_try(const char *const *tables, int count)
-{
-	shard_control_begin();
-	if (shard_control_lock(tables, count))
-		return true;
-	shard_control_commit();
-	return false;
-}
-
-void
-shard_control_commit(void)
-{
-	PopActiveSnapshot();
-	CommitTransactionCommand();
-	MemoryContextSwitchTo(shard_control.step_context);
-}
 
 /*
  * Becomes the only control worker, or ends the process: another one is there still.

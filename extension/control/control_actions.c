@@ -146,10 +146,7 @@ make_durable(ShardShardRef **active, int *n_active)
 		return;
 
 	*active = palloc(sizeof(ShardShardRef) * Max(n_facts, 1));
-	if (n_facts > 0)
-		shard_control_begin_appending();
-	else
-		shard_control_begin();
+	shard_control_begin_writing(n_facts > 0);
 	for (int i = 0; i < out->n_actions; i++)
 		if (out->actions[i].kind == SHARD_ACTION_PERSIST)
 			shard_control_store_apply(out->actions[i].writes, out->actions[i].n_writes);

@@ -92,8 +92,8 @@ extern void shard_control_restart(bool revive);
 /* A transaction with the extension locked; ends the process if the extension is gone. */
 extern void shard_control_begin(void);
 
-/* The same for one that appends to the log: with its segments, too. */
-extern void shard_control_begin_appending(void);
+/* The same for one that is certain to write, and has a number at once; appends: to the log, with its segments, too. */
+extern void shard_control_begin_writing(bool appends);
 
 /*
  * Locks, in a transaction, all that may be written and the log, without waiting: false if another session has one of

@@ -143,13 +143,15 @@ read_type(HeapTuple row, TupleDesc desc)
 }
 
 /*
- * The rows of shard.type, ordered by id, in a context of their own.
+ * The rows of shard.type, ordered by id, in a context of their own. A type that never had a state table here is a proxy,
+ * whatever its mode: older versions stopped proxies.
  */
 static List *
 read_types(MemoryContext context)
 {
 	static ShardStatement select = {
-		"SELECT t.type_id, t.type_name, t.mode, t.number_of_shards::text, t.hash, t.settings,"
+		"SELECT t.type_id, t.type_name, CASE WHEN t.state_table = 0 THEN 'proxy' ELSE t.mode END,"
+		" t.number_of_shards::text, t.hash, t.settings,"
 		" t.state_type::oid, pg_get_userbyid(coalesce(c.relowner, t.owner)), t.cluster_owner"
 		" FROM shard.type t LEFT JOIN pg_class c ON c.oid = t.state_table"
 		" WHERE t.mode <> 'dropped' ORDER BY t.type_id"};
@@ -219,10 +221,11 @@ learned_types(int *count)
 		if (shard_node_drops_type(shard_control.node, entries[i].key.a))
 			continue;
 		if (!shard_record_get_type(&entries[i], &record, arena))
-			record.name = "";
+			record = (ShardTypeRecord){.name = ""};
 		types[*count].type_id = entries[i].key.a;
 		types[*count].name = pstrdup(record.name);
 		types[*count].owner = pstrdup(record.owner ? record.owner : "");
+		types[*count].state = pstrdup(record.state ? record.state : "");
 		types[(*count)++].settings_hash = record.settings_hash;
 	}
 	shard_arena_destroy(arena);
@@ -381,13 +384,26 @@ was_dropped(const ControlLearned *learned, const ControlType *mine)
 	return mine != NULL && before != NULL && before->type_id == learned->type_id;
 }
 
+/* Does the cluster have another structure of the states than this host of the type, which has read its own? */
+static bool
+is_misunderstood(const ControlType *type, const ControlLearned *learned, int count)
+{
+	if (type->proxy || type->unread)
+		return false;
+	for (int i = 0; i < count; i++)
+		if (learned[i].type_id == type->type_id)
+			return !same_text(learned[i].state, type->record.state);
+	return false;
+}
+
 /*
  * Tells the machine what has changed in shard.type: first what is gone, since a type of the same name
  * may have come. At its start it hears of all, and of those that only the map still has. What it was told of
- * a wish meanwhile is true no more once that is over; then it hears of the row again.
+ * a wish meanwhile is true no more once that is over; then it hears of the row again. announced: a session here has
+ * started, altered or dropped a type; then this host corrects what the cluster has of its states (C9).
  */
 static void
-tell_changes(List *types, bool over, const char *awaited)
+tell_changes(List *types, bool over, const char *awaited, bool announced)
 {
 	ListCell *cell;
 	int count;
@@ -408,7 +424,8 @@ tell_changes(List *types, bool over, const char *awaited)
 		ControlType *type = lfirst(cell);
 		ControlType *before = read_once ? find_local(local, type->record.name) : NULL;
 
-		if (before == NULL || !same_type(type, before))
+		if (before == NULL || !same_type(type, before) ||
+			(announced && is_misunderstood(type, learned, count)))
 			tell_type(type);
 		else if (!before->wished)
 			continue;
@@ -522,9 +539,9 @@ shard_control_types_wish(const ShardTypeRecord *type, bool first)
 
 /* New rows in the place of those before. over: no session changes any, except for one that waits. */
 static void
-keep_types(List *types, MemoryContext context, bool over, const char *awaited)
+keep_types(List *types, MemoryContext context, bool over, const char *awaited, bool announced)
 {
-	tell_changes(types, over, awaited);
+	tell_changes(types, over, awaited, announced);
 	if (local_context != NULL)
 		MemoryContextDelete(local_context);
 	local_context = context;
@@ -545,6 +562,7 @@ shard_control_types_run(void)
 	int64 n = shard_map_point(shard_node_learned(shard_control.node)).n;
 	const char *awaited = shard_control_awaited();
 	bool complete = shard_node_asks_for_types(shard_control.node) || (wished && !awaited);
+	bool announced = changes != seen_changes;
 	static const char *const tables[] = {"type"};
 	bool told;
 
@@ -581,7 +599,7 @@ shard_control_types_run(void)
 	shard_control_commit();
 	complete_lsn = complete ? XactLastCommitEnd : complete_lsn;
 	if (context != NULL)
-		keep_types(types, context, complete, awaited);
+		keep_types(types, context, complete, awaited, announced);
 	if (complete)
 		note_complete(n, awaited);
 	told = tell_complete();

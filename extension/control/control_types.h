@@ -26,6 +26,7 @@ typedef struct ControlLearned
 	const char *name;
 	uint64 settings_hash;
 	const char *owner;
+	const char *state; /* the structure of its states; "": not known */
 } ControlLearned;
 
 /*

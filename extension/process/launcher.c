@@ -29,6 +29,7 @@
 #include "shared/bar.h"
 #include "process/launcher.h"
 #include "base/guc.h"
+#include "base/next_start.h"
 #include "shared/board.h"
 #include "shared/visitor.h"
 #include "process/worker.h"
@@ -44,6 +45,7 @@ PGDLLEXPORT void ShardLauncherMain(Datum arg);
 
 static void attach(void);
 static void detach_at_exit(int code, Datum arg);
+static void look_at_settings(void);
 static void cycle(void);
 static void drive(ShardDatabase *db);
 static uint8 groups_wanted(ShardDatabase *db);
@@ -100,6 +102,7 @@ ShardLauncherMain(Datum arg)
 
 		shard_worker_interrupts();
 		pg_atomic_exchange_u32(&shard_shared->launcher_wake, 0);
+		look_at_settings();
 		cycle();
 
 		/* A lock wait may have swallowed the latch, not the flag. */
@@ -132,6 +135,20 @@ detach_at_exit(int code, Datum arg)
 	shard_shared->launcher_pid = 0;
 	shard_shared->launcher_latch = NULL;
 	SpinLockRelease(&shard_shared->launcher_mutex);
+}
+
+/*
+ * After each reload: will the server start with the settings that wait for a restart? One process of the server says so.
+ */
+static void
+look_at_settings(void)
+{
+	static TimestampTz looked = 0;
+
+	if (looked == PgReloadTime)
+		return;
+	looked = PgReloadTime;
+	shard_next_start_warn();
 }
 
 /*

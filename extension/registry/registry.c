@@ -415,9 +415,8 @@ shard_registry_by_id(int32 type_id)
 	return type != NULL && type->mode != SHARD_MODE_DROPPED ? type : NULL;
 }
 
-/* The type of this name, as it is now; error if there is none. */
-ShardType *
-shard_registry_get(const char *name)
+static ShardType *
+get_type(const char *name, const char *hint)
 {
 	ShardType *type;
 
@@ -427,10 +426,22 @@ shard_registry_get(const char *name)
 	{
 		(void) shard_catalog_get();
 		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT),
-						errmsg("entity type \"%s\" does not exist", name),
-						errhint("Start it with shard_start(), or look at view shard_types.")));
+						errmsg("entity type \"%s\" does not exist", name), errhint("%s", hint)));
 	}
 	return type;
+}
+
+ShardType *
+shard_registry_get(const char *name)
+{
+	return get_type(name, "Start it with shard_start(), or look at view shard_types.");
+}
+
+ShardType *
+shard_registry_get_present(const char *name)
+{
+	return get_type(name, "View shard_types lists the entity types of this node, "
+						  "shard_current_regions those of all members.");
 }
 
 uint8

@@ -104,8 +104,12 @@ extern ShardType *shard_registry_known(int32 type_id);
 /* The name by which this process has last known a type, which may be gone; NULL: it never has. */
 extern const char *shard_registry_last_name(int32 type_id);
 
-/* The type of a name as of what is committed now; error 42704 with a hint if there is none. */
+/*
+ * The type of a name as of what is committed now; error 42704 if there is none, with a hint: that the type has to be
+ * started, for callers that send; or where types are listed, for those that do something to a type.
+ */
 extern ShardType *shard_registry_get(const char *name);
+extern ShardType *shard_registry_get_present(const char *name);
 
 /* Calls visit for each type; or for each that was dropped here, but may run elsewhere. */
 extern void shard_registry_each(void (*visit)(ShardType *type, void *arg), void *arg);

@@ -48,6 +48,16 @@
 
 ShardRouting shard_routing;
 
+static ShardParkedOf
+parked_of(int32 type_id)
+{
+	const ShardType *type = shard_registry_known(type_id);
+
+	return type == NULL ? (ShardParkedOf){InvalidOid, 0}
+						: (ShardParkedOf){type->state_table,
+										  type->mode == SHARD_MODE_PROXY ? type->row_version : 0};
+}
+
 ShardParkedCount *
 shard_routing_count_of(int32 type_id)
 {
@@ -63,6 +73,7 @@ shard_routing_count_of(int32 type_id)
 		r->counts = repalloc(r->counts, (r->count_count + 1) * sizeof(ShardParkedCount));
 	count = &r->counts[r->count_count++];
 	*count = (ShardParkedCount){.type_id = type_id};
+	count->of = count->of_now = parked_of(type_id);
 	return count;
 }
 
@@ -83,6 +94,7 @@ publish_counts(void)
 	{
 		ShardParkedCount *count = &shard_routing.counts[i];
 
+		count->of = count->of_now;
 		if (count->change == 0)
 			continue;
 		shard_shmem_count_held(&count->counter, MyDatabaseId, count->type_id, count->change);
@@ -257,10 +269,20 @@ count_parked(int32 type_id, int32 shard, int64 parked, void *arg)
 		count->found += parked;
 }
 
+/* Was the type of the count dropped since the last commit, and started again under its number? */
+static bool
+is_another(ShardParkedCount *count)
+{
+	count->of_now = parked_of(count->type_id);
+	return count->of.state_table != count->of_now.state_table ||
+		   count->of.row_version != count->of_now.row_version;
+}
+
 /*
  * A message may have been parked in the very moment in which its type was dropped. As one that was
  * still in the inbox it becomes a dead letter; if others may host the type, it goes on to them (D28). So does what
- * was kept for another node, and is parked when its type is gone.
+ * was kept for another node, and is parked when its type is gone. What was parked of a type that was started again
+ * meanwhile is gone, too, but for what came since.
  */
 static void
 bury_dropped(void)
@@ -270,9 +292,10 @@ bury_dropped(void)
 		ShardParkedCount *count = &shard_routing.counts[i];
 		int32 type_id = count->type_id;
 		ShardType *type = shard_registry_known(type_id);
+		bool another = is_another(count);
 		MemoryContext old;
 
-		if (count->committed <= 0 || (type != NULL && type->mode != SHARD_MODE_DROPPED))
+		if (count->committed <= 0 || (type != NULL && type->mode != SHARD_MODE_DROPPED && !another))
 			continue;
 		shard_execution_end_user_code();
 		count->found = 0;

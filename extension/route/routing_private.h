@@ -8,6 +8,16 @@
 #include "route/routing_store.h"
 
 /* Parked messages of one type, for its buffer_size. */
+/*
+ * By what a type of that number is seen to be another one than before: it was dropped, with what was parked of it, and
+ * started again. A proxy has no state table, so any change of its row counts.
+ */
+typedef struct ShardParkedOf
+{
+	Oid state_table;
+	uint32 row_version; /* of a proxy; else 0 */
+} ShardParkedOf;
+
 typedef struct ShardParkedCount
 {
 	int64 found;	/* by a recount, */
@@ -16,7 +26,9 @@ typedef struct ShardParkedCount
 	int32 type_id;
 	struct ShardTypeCounter *counter;
 	int64 committed;
-	int64 change; /* of the running turn */
+	int64 change;	  /* of the running turn */
+	ShardParkedOf of; /* as of the last commit, and as of the running turn */
+	ShardParkedOf of_now;
 } ShardParkedCount;
 
 /* A refusal that an origin is told of after commit. */

@@ -486,15 +486,10 @@ shard_board_take_orders(ShardDatabase *db, ShardLanes lanes, ShardShardRef *orde
 static void
 wake_at_commit(XactEvent event, void *arg)
 {
-	ShardDatabase *db = shard_shmem_database();
-
 	if (!types_change)
 		return;
-	if (event == XACT_EVENT_COMMIT && db != NULL)
-	{
-		pg_atomic_fetch_add_u32(&board_of(db)->types, 1);
-		shard_shmem_wake_worker(db, SHARD_CONTROL_WORKER);
-	}
+	if (event == XACT_EVENT_COMMIT)
+		shard_board_types_announce();
 	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE)
 		types_change = false;
 }
@@ -508,6 +503,17 @@ shard_board_types_change(void)
 		RegisterXactCallback(wake_at_commit, NULL);
 	registered = true;
 	types_change = true;
+}
+
+void
+shard_board_types_announce(void)
+{
+	ShardDatabase *db = shard_shmem_database();
+
+	if (db == NULL)
+		return;
+	pg_atomic_fetch_add_u32(&board_of(db)->types, 1);
+	shard_shmem_wake_worker(db, SHARD_CONTROL_WORKER);
 }
 
 bool

@@ -159,6 +159,9 @@ extern int64 shard_board_last_rseq(ShardDatabase *db, int lane, uint64 life, int
  */
 extern void shard_board_types_change(void);
 
+/* The control worker looks at table shard.type now, and announces its types to the cluster again. */
+extern void shard_board_types_announce(void);
+
 /* Whether this transaction has announced a change of types; and the number. */
 extern bool shard_board_types_changing(void);
 extern uint32 shard_board_types(ShardDatabase *db);

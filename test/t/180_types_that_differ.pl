@@ -72,6 +72,28 @@ $_->sql('ALTER TYPE place ADD ATTRIBUTE z int') for $two, $three;
 $_->wait_until('SELECT ok FROM shard_health()', 'all to be well when it was done everywhere') for $one, $two, $three;
 pass('a type that was altered at some nodes only is a problem, until it was at all');
 
+# What a node has said that hosts the type no more is corrected by a host that starts it again.
+$three->sql('ALTER TYPE place ADD ATTRIBUTE w int');
+$one->wait_until(q{SELECT problems::text ~ 'home.w integer.. in the cluster, nothing on the node' FROM shard_health()}, 'one host to have altered it alone');
+$three->sql(q{SELECT shard_drop_type('account', true)});
+$three->sql('ALTER TYPE place DROP ATTRIBUTE w');
+$cluster->wait_registered;
+like($three->error_of($start), qr/an attribute is "home\.w integer" in the cluster, nothing on the node/, 'the structure stays when that host is none any more');
+$two->sql($start);
+$_->wait_until('SELECT ok FROM shard_health()', 'a host that starts the type again to say what it has') for $one, $two;
+$three->sql($start);
+pass('which is what counts');
+
+# Older versions stopped proxies: such a one never had states, whatever its row says of their type.
+$three->sql(q{SELECT shard_drop_type('account')});
+$cluster->wait_registered;
+$three->sql(q{SELECT shard_start_proxy('account')});
+$three->sql(q{UPDATE shard.type SET mode = 'stopped' WHERE type_name = 'account'});
+$three->sql('SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND backend_type = $$shard control$$');
+$cluster->wait_registered;
+is($one->sql('SELECT ok FROM shard_health()'), 't', 'a stopped proxy says nothing of states');
+is($one->sql(q{SELECT mode FROM shard_current_regions WHERE node = 3}), 'stopped', 'which it was');
+
 # --- starting anew ---------------------------------------------------------------------------------
 
 $_->sql(q{SELECT shard_drop_type('account')}) for $one, $two, $three;

@@ -167,6 +167,11 @@ test_structure(void)
 	wish_state(1, "thing", 1, false, "a\nx bigint");
 	run(2 * SHARD_SECOND);
 	ok(state_is(0, 1, "a\nx bigint"), "the last word counts");
+	run(20 * SHARD_SECOND);
+	ok(state_is(0, 1, "a\nx bigint"), "a host that has learned another structure is silent");
+	wish_state(0, "thing", 1, false, "a\nx integer\ny text");
+	run(2 * SHARD_SECOND);
+	ok(state_is(1, 1, "a\nx integer\ny text"), "until it is told of its type again, as it was");
 	ok(registered(0) && registered(1), "and all is known");
 	stop(0);
 	start(0);

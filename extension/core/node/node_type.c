@@ -136,16 +136,16 @@ is_altered(const ShardNode *node, const NodeType *type)
 		   state_differs(type, &known, node->arena);
 }
 
-/* A type with an id is told again: the coordinator hears if the structure of its states differs. */
+/*
+ * A type with an id is told again: the coordinator hears if the structure of its states differs, also if it is what this
+ * node has said before, and another member has said something else since.
+ */
 static void
 wish_again(ShardNode *node, NodeType *type, const ShardTypeRecord *record, int32 number)
 {
 	bool other = set_wish(node, type, record, number);
 
-	if (other)
-		type->altered = !type->proxy;
-	if (type->proxy)
-		type->altered = is_altered(node, type);
+	type->altered = (other && !type->proxy) || is_altered(node, type);
 	if (other || type->altered)
 		node->next_register = 0;
 }

@@ -37,6 +37,19 @@ answer_here(ShardPeerQuestion *question, ShardInternalQuestion kind)
 	question->answer_length = out.len;
 }
 
+/*
+ * Has this node left its cluster, or was it written off? Then the members that it knew are not its cluster any more, and
+ * would refuse its calls.
+ */
+static bool
+is_gone(int32 self)
+{
+	const ShardDirectoryMember *member = shard_directory_find(self);
+
+	return member != NULL && (member->record.status == SHARD_MEMBER_REMOVED ||
+							  member->record.status == SHARD_MEMBER_WRITTEN_OFF);
+}
+
 ShardSurvey
 shard_cluster_survey(ShardInternalQuestion kind, int timeout_ms)
 {
@@ -44,9 +57,11 @@ shard_cluster_survey(ShardInternalQuestion kind, int timeout_ms)
 	const ShardDirectoryMember *members;
 	ShardBoardView view;
 	int count;
+	bool gone;
 
 	shard_board_get(shard_shmem_database(), &view);
 	members = shard_cluster_view_directory(&count);
+	gone = is_gone(view.node);
 	all.node = palloc(Max(count, 1) * sizeof(int32));
 	all.question = palloc0(Max(count, 1) * sizeof(ShardPeerQuestion));
 	for (int i = 0; i < count; i++)
@@ -54,7 +69,8 @@ shard_cluster_survey(ShardInternalQuestion kind, int timeout_ms)
 		ShardPeerQuestion *question = &all.question[all.count];
 		StringInfoData call;
 
-		if (!shard_membership_is_member(members[i].record.status))
+		if (gone ? members[i].node != view.node
+				 : !shard_membership_is_member(members[i].record.status))
 			continue;
 		all.node[all.count++] = members[i].node;
 		if (members[i].node == view.node)

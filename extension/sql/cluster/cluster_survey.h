@@ -20,7 +20,10 @@ typedef struct ShardSurvey
 	ShardPeerQuestion *question;
 } ShardSurvey;
 
-/* Asks all members, from joining to exiting. Needs a snapshot, and must not run in a handler. */
+/*
+ * Asks all members, from joining to exiting; a node that has left its cluster, or was written off, asks none but itself.
+ * Needs a snapshot, and must not run in a handler.
+ */
 extern ShardSurvey shard_cluster_survey(ShardInternalQuestion kind, int timeout_ms);
 
 /* Asks this node alone, as node 0. */

@@ -90,7 +90,7 @@ shard_admin_set_address(PG_FUNCTION_ARGS)
 	shard_command_begin("shard_set_address()");
 	shard_peer_check_dsn(dsn, "dsn");
 	dsn = shard_peer_complete_dsn(dsn, shard_command_socket_folder());
-	shard_command_not_written_off();
+	shard_command_not_gone();
 	shard_command_not_downed();
 	shard_command_wait_known();
 	shard_board_get(shard_shmem_database(), &view);

@@ -174,6 +174,7 @@ shard_admin_evacuate(PG_FUNCTION_ARGS)
 	bool empty;
 
 	shard_command_begin("shard_evacuate()");
+	shard_command_not_gone();
 	member = shard_command_get_member(command.node);
 	if (!shard_membership_is_member(member->status))
 		ereport(ERROR,

@@ -43,7 +43,7 @@ command_about(FunctionCallInfo fcinfo, const char *function, ShardCommandKind ki
 
 	shard_command_begin(function);
 	command.text = shard_command_who();
-	shard_command_not_written_off();
+	shard_command_not_gone();
 	if (kind != SHARD_COMMAND_WRITE_OFF)
 		shard_command_member_remains(function, command.node);
 	before = (ShardMemberStatus) shard_command_get_member(command.node)->status;
@@ -223,7 +223,7 @@ shard_admin_write_off(PG_FUNCTION_ARGS)
 
 	shard_command_begin("shard_write_off()");
 	forced = is_forced(fcinfo);
-	shard_command_not_written_off();
+	shard_command_not_gone();
 	shard_command_not_downed();
 	if (!forced)
 		check_entities_ended(node);
@@ -246,7 +246,7 @@ shard_admin_admit(PG_FUNCTION_ARGS)
 	ShardBoardView view;
 
 	shard_command_begin("shard_admit()");
-	shard_command_not_written_off();
+	shard_command_not_gone();
 	record = shard_command_member(node);
 	if (record != NULL && record->status != SHARD_MEMBER_WRITTEN_OFF &&
 		incarnation != record->inc_no + 1)
@@ -434,7 +434,7 @@ shard_admin_force_voters(PG_FUNCTION_ARGS)
 	ShardCommand command = {.kind = SHARD_COMMAND_FORCE_VOTERS};
 
 	shard_command_begin("shard_force_voters()");
-	shard_command_not_written_off();
+	shard_command_not_gone();
 	read_nodes(fcinfo, &command);
 	if (!is_forced(fcinfo))
 		check_voters_lost(&command);

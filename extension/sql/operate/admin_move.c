@@ -144,6 +144,7 @@ shard_admin_move(PG_FUNCTION_ARGS)
 	int32 timeout_ms;
 
 	shard_command_begin("shard_move()");
+	shard_command_not_gone();
 	shard_command_look(look_at_move, &look);
 	shard_command_need_coordinator("shard_move()");
 	command.type_id = look.type.type_id;
@@ -204,6 +205,7 @@ pin(FunctionCallInfo fcinfo, const char *function, int32 node)
 	Look look = {.name = name, .command = &command};
 
 	shard_command_begin(function);
+	shard_command_not_gone();
 	shard_command_look(look_at_pin, &look);
 	shard_command_need_coordinator(function);
 	command.type_id = look.type.type_id;
@@ -250,6 +252,7 @@ shard_admin_give_up(PG_FUNCTION_ARGS)
 	Look look = {.name = name, .command = &command};
 
 	shard_command_begin("shard_give_up()");
+	shard_command_not_gone();
 	shard_command_look(look_at_pin, &look);
 	shard_command_need_coordinator("shard_give_up()");
 	command.type_id = look.type.type_id;
@@ -270,6 +273,7 @@ shard_admin_rebalance(PG_FUNCTION_ARGS)
 	Look look = {.command = &command};
 
 	shard_command_begin("shard_rebalance()");
+	shard_command_not_gone();
 	if (!PG_ARGISNULL(0))
 	{
 		look.name = text_to_cstring(PG_GETARG_TEXT_PP(0));

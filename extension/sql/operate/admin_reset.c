@@ -465,7 +465,8 @@ type_ids(ArrayType *names)
 		if (nulls[i])
 			ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 							errmsg("the name of an entity type cannot be null")));
-		ids[i] = Int32GetDatum(shard_registry_get(TextDatumGetCString(elements[i]))->type_id);
+		ids[i] =
+			Int32GetDatum(shard_registry_get_present(TextDatumGetCString(elements[i]))->type_id);
 	}
 	return PointerGetDatum(construct_array(ids, count, INT4OID, sizeof(int32), true, TYPALIGN_INT));
 }

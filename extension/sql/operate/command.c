@@ -221,6 +221,31 @@ shard_command_not_written_off(void)
 }
 
 void
+shard_command_not_gone(void)
+{
+	const ShardMemberRecord *record;
+	ShardBoardView view;
+
+	shard_command_not_written_off();
+	shard_board_get(shard_shmem_database(), &view);
+	if (!view.fenced)
+		return;
+	record = shard_command_member(view.node);
+	if (record == NULL || record->status != SHARD_MEMBER_REMOVED)
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("this node has left its cluster"),
+			 errdetail("It was node %d there: its shards live at other members, and it takes no "
+					   "part in what they decide.",
+					   view.node),
+			 errhint("Call it at a member. To join again, read from this database what is needed, "
+					 "DROP EXTENSION shard CASCADE, create it anew, start the types, and call "
+					 "shard_join(); or make it a node of its own with "
+					 "shard_reset_cluster_data().")));
+}
+
+void
 shard_command_member_remains(const char *function, int32 node)
 {
 	if (shard_command_get_member(node)->status != SHARD_MEMBER_WRITTEN_OFF)
@@ -258,7 +283,7 @@ shard_command_has_coordinator(void)
 void
 shard_command_need_coordinator(const char *function)
 {
-	shard_command_not_written_off();
+	shard_command_not_gone();
 	shard_command_not_downed();
 	if (shard_command_has_coordinator())
 		return;

@@ -26,6 +26,9 @@ extern void shard_command_not_downed(void);
 /* Raises at a node that was written off: no node carries out what is wanted there. */
 extern void shard_command_not_written_off(void);
 
+/* The same, also at a node that has left its cluster. */
+extern void shard_command_not_gone(void);
+
 /* Raises if that member was written off: no start of it comes back. function: its name, for the error. */
 extern void shard_command_member_remains(const char *function, int32 node);
 
@@ -35,7 +38,7 @@ extern void shard_command_wait_known(void);
 /* Whether there is a coordinator, as far as this node hears. */
 extern bool shard_command_has_coordinator(void);
 
-/* Raises unless there is a coordinator, as far as this node hears, or if it was downed. */
+/* Raises unless there is a coordinator, as far as this node hears; says so if it was downed, written off, or has left. */
 extern void shard_command_need_coordinator(const char *function);
 
 /* The folder of this server's sockets, "" if it has none. */

@@ -202,7 +202,7 @@ shard_admin_lock_name(const char *name, const char *what)
 
 	do
 	{
-		type = shard_registry_get(name);
+		type = shard_registry_get_present(name);
 		shard_security_check_owner(type, what);
 	} while (!lock_type(type));
 	shard_security_check_owner(type, what);

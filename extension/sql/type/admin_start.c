@@ -18,6 +18,7 @@
 #include "sql/type/admin.h"
 #include "sql/send/api.h"
 #include "control/control.h"
+#include "registry/cluster_map.h"
 #include "registry/directory.h"
 #include "shared/board.h"
 #include "registry/registry.h"
@@ -224,7 +225,23 @@ make_table_again(const ShardType *type, const ShardAdminType *wanted, ShardAdmin
 }
 
 /*
- * The type is there: nothing to do if it is the same and runs. A stopped one is resumed, with another table if its own
+ * The type runs here, and the cluster has another structure of its states, as a member said that does not host the type
+ * any more, or that differs: the control worker says again what it is here. Errors: 54000, states that are too large to
+ * be described.
+ */
+static void
+correct_cluster(const ShardType *type)
+{
+	ShardClusterType known;
+
+	if (shard_admin_had_others() && shard_cluster_map_type(type->name, &known) &&
+		known.type_id == type->type_id &&
+		strcmp(known.record.state, shard_state_structure(type->state_type)) != 0)
+		shard_board_types_announce();
+}
+
+/*
+ * The type is there: nothing to do here if it is the same and runs. A stopped one is resumed, with another table if its own
  * was dropped, and one whose handler was created again is bound to that.
  */
 static void
@@ -266,7 +283,10 @@ start_again(const ShardType *type, const ShardAdminType *wanted)
 	else if (strcmp(stored.mode, "hosting") == 0 && !stored.problem &&
 			 stored.handler.function == wanted->handler.function &&
 			 memcmp(stored.extractor, wanted->extractor, sizeof(stored.extractor)) == 0)
+	{
+		correct_cluster(type);
 		return;
+	}
 	else
 		shard_admin_bind(&stored, &wanted->handler);
 	stored.mode = "hosting";

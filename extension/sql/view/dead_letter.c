@@ -97,7 +97,7 @@ choose_types(FunctionCallInfo fcinfo)
 	}
 	else
 	{
-		ShardType *type = shard_registry_get(text_to_cstring(PG_GETARG_TEXT_PP(1)));
+		ShardType *type = shard_registry_get_present(text_to_cstring(PG_GETARG_TEXT_PP(1)));
 
 		shard_security_check_owner(type, "redrive messages of entity type");
 		add_owned(type, &list);

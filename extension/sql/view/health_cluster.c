@@ -17,6 +17,7 @@
 #include "core/member/membership.h"
 #include "core/map/type_number.h"
 #include "base/guc.h"
+#include "base/next_start.h"
 #include "sql/view/health.h"
 #include "shared/link_trouble.h"
 #include "link/peer.h"
@@ -52,7 +53,9 @@ why_fenced(int32 self)
 	switch ((ShardMemberStatus) member->record.status)
 	{
 		case SHARD_MEMBER_REMOVED:
-			return "it has left its cluster";
+			return "it has left its cluster; read from it what is needed, then drop the extension or the "
+				   "database, and join an empty one, or make it a node of its own with "
+				   "shard_reset_cluster_data()";
 		case SHARD_MEMBER_WRITTEN_OFF:
 			return "it was written off, for good, and its shards start again, empty, at other "
 				   "members; read from it what is needed, then drop the extension or the "
@@ -82,6 +85,12 @@ refusal(const ShardBoardView *view)
 static void
 check_self(ShardHealth *health, ShardDatabase *db, const ShardBoardView *view)
 {
+	if (shard_next_start_lacks_quorum())
+		shard_health_add(health,
+						 "this server will not start again: in its configuration files "
+						 "shard.downing_strategy is static_quorum, and shard.static_quorum_size is "
+						 "not set; set it to more than half of the members that are planned, or "
+						 "choose another strategy");
 	if (!shard_shmem_worker_runs(db, SHARD_CONTROL_WORKER))
 		shard_health_add(health, "the control worker does not run; see the server log");
 	else if (!view->known)

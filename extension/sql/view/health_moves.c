@@ -388,7 +388,8 @@ check_structure(ShardHealth *health, ShardArena *arena, const ShardTypeRecord *k
 		shard_health_add(
 			health, psprintf("entity type \"%s\" is not the same at all nodes: %s; until ALTER "
 							 "TYPE is done at all of them, shards do not move to a node that lacks "
-							 "a column, or has it with another type",
+							 "a column, or has it with another type; if all hosts are alike, "
+							 "shard_start() at one of them, as before, tells the cluster",
 							 type->name, difference));
 }
 
