@@ -129,6 +129,22 @@ sub wait_for_condition
 	return;
 }
 
+# Returns when the server has read its settings, and who may log in: pg_ctl returns before. Sessions that begin then have them;
+# processes that are there take them up at their next look, workers between two turns. A server that goes down is not waited for.
+sub reload
+{
+	my ($self) = @_;
+	my $loaded = $self->safe_psql('postgres', 'SELECT pg_conf_load_time()');
+	$self->SUPER::reload;
+	wait_for_condition(
+		sub {
+			my ($status, $out) = $self->psql('postgres', "SELECT pg_conf_load_time() > '$loaded'", timeout => $patience);
+			return $status != 0 || $out eq 't';
+		},
+		'the settings to be read');
+	return;
+}
+
 # The server, which is down, will listen at another port.
 sub change_port
 {
