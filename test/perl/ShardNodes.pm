@@ -201,13 +201,15 @@ sub sql_everywhere
 	return map { $_->sql($sql) } $self->nodes;
 }
 
-# The node that is coordinator, as a node sees it (any that answers); nothing if it knows none.
+# The node that is coordinator, as a node sees it. While it knows none, which on a slow machine may be at any moment, that is
+# waited for.
 sub coordinator
 {
 	my ($self, $witness) = @_;
 	$witness //= ($self->nodes)[0];
-	my $n = $witness->sql('SELECT node FROM shard_members WHERE coordinator');
-	return $n ? $self->node($n) : undef;
+	my $n;
+	ShardCluster::wait_for_condition(sub { $n = $witness->sql('SELECT node FROM shard_members WHERE coordinator') }, 'a coordinator');
+	return $self->node($n);
 }
 
 # --- waiting -------------------------------------------------------------------------------------
