@@ -298,6 +298,29 @@ sub _wait_stopped
 	return;
 }
 
+# Stops workers of this server where they wait for something to do: a process that is stopped elsewhere may have locks, of
+# which those that guard the server's own memory would stop all others.
+sub stop_idle
+{
+	my ($self, @pids) = @_;
+	for my $pid (@pids)
+	{
+		wait_for_condition(
+			sub {
+				kill 'STOP', $pid;
+				_wait_stopped($pid);
+				my ($status, $idle) = $self->psql('postgres',
+					"SELECT xact_start IS NULL AND wait_event_type = 'Extension' FROM pg_stat_activity WHERE pid = $pid",
+					timeout => 10, timed_out => \my $stuck);
+				return 1 if !$stuck && $status == 0 && $idle eq 't';
+				kill 'CONT', $pid;
+				return 0;
+			},
+			"process $pid to be idle");
+	}
+	return;
+}
+
 # A frozen server would not hear that it is to stop.
 sub stop
 {

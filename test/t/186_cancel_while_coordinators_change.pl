@@ -14,7 +14,7 @@ is($cluster->coordinator->n, 1, 'the oldest is coordinator');
 my ($worker) = $one->workers('shard control');
 my $leaves = $three->session;
 my $cancels = $three->session;
-kill 'STOP', $worker;
+$one->server->stop_idle($worker);
 $leaves->send(q{SELECT shard_leave('1000 s');});
 $three->wait_until(q{SELECT count(*) = 1 FROM pg_stat_activity WHERE query ~ '^SELECT shard_leave' AND state = 'active' AND wait_event_type = 'Extension'}, 'somebody to wait');
 $cancels->send(q{SELECT shard_leave(cancel => true);});
