@@ -116,7 +116,8 @@ make_type(ShardType *type)
 ShardLocalType *
 shard_local_known(int32 type_id)
 {
-	if (type_id >= type_count || types[type_id] == NULL || !types[type_id]->type->exists)
+	if (type_id < 0 || type_id >= type_count || types[type_id] == NULL ||
+		!types[type_id]->type->exists)
 		return NULL;
 	return types[type_id];
 }
@@ -126,9 +127,9 @@ shard_local_get(int32 type_id)
 {
 	ShardType *type;
 
-	if (type_id < type_count && types[type_id] != NULL)
+	if (type_id >= 0 && type_id < type_count && types[type_id] != NULL)
 		return shard_local_known(type_id);
-	type = shard_registry_known(type_id);
+	type = shard_registry_known(type_id); /* a number below 0 is none */
 	if (type == NULL)
 		return NULL;
 	if (type_id >= type_count)

@@ -47,6 +47,13 @@ test_plan(void)
 		is_int(count_planned(i, SHARD_HOME_REASON_REBALANCE), 1, "because of it");
 		is_int(machines[i].command_number, 0, "all of them are listed");
 	}
+	for (int token = 11; token <= 13; token++)
+		command(0, SHARD_COMMAND_PLAN, -1, 0, token);
+	for (int token = 11; token <= 13; token++)
+	{
+		wait_for(0, token, 3 * SHARD_SECOND);
+		ok(ended(0, token, true), "the coordinator's own operators are told, plan %d", token - 10);
+	}
 	run(60 * SHARD_SECOND);
 	is_int(count_homes(0, 1), SHARDS, "nothing moves by a plan");
 	is_int(machines[0].decisions[SHARD_DECISION_MOVE_BEGUN], 0, "nor begins to");

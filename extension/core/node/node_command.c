@@ -140,9 +140,16 @@ carry_out(ShardNode *node, int64 now, const ShardCommand *command, int64 *number
 /* A plan looks at every home, of which a cluster may have millions: all plans together take a tenth of the coordinator's time. */
 #define PLAN_PAUSE_PER_HOME 2 /* microseconds; looking at a home takes about 0.2 */
 
+/* Is the command a plan that comes too early after another one? */
+static bool
+is_too_early(const ShardNode *node, int64 now, const ShardCommand *command)
+{
+	return command->kind == SHARD_COMMAND_PLAN && now < node->next_plan;
+}
+
 /*
  * PLAN: which shards would move, as this coordinator sees it now. The answer is made for each question, and not kept. A
- * question that comes too early after another plan is passed over, and comes again.
+ * question of another node that comes too early is passed over, and comes again; one of this node waits among its commands.
  */
 static void
 plan_moves(ShardNode *node, int64 now, const ShardCommand *command)
@@ -150,7 +157,7 @@ plan_moves(ShardNode *node, int64 now, const ShardCommand *command)
 	ShardHomesPlan plan;
 	const char *why;
 
-	if (now < node->next_plan)
+	if (is_too_early(node, now, command))
 		return;
 	if (shard_homes_dry_run(node->homes, now, command, node->roster, node->out, &plan, &why))
 	{
@@ -491,7 +498,7 @@ address(ShardNode *node, int64 now, const ShardCommand *command)
 static void
 for_coordinator(ShardNode *node, int64 now, const ShardCommand *command)
 {
-	if (node->in_office)
+	if (node->in_office && !is_too_early(node, now, command))
 		execute(node, now, command);
 	else
 		keep_command(node, now, command);
@@ -639,7 +646,7 @@ tick(ShardNode *node, int64 now, int at)
 			node, at, false, NODE_ANSWER_UNKNOWN, 0,
 			"the coordinator has changed meanwhile: perhaps it is carried out all the same");
 	else if (!sent && node->in_office && !waits_for_change(node, &command->command) &&
-			 (!plan || now >= node->next_plan))
+			 !is_too_early(node, now, &command->command))
 	{
 		ShardCommand given = command->command;
 

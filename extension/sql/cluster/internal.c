@@ -579,7 +579,7 @@ shard_internal_stats(PG_FUNCTION_ARGS)
 			type_id = shard_wire_get_int32(&reader);
 			shard = shard_wire_get_int32(&reader);
 			entity = shard_wire_get_bytes(&reader, &length);
-			if (reader.failed || shard < 0)
+			if (reader.failed || type_id <= 0 || shard < 0 || shard >= SHARD_MAX_SHARDS)
 				refuse_bytes();
 			shard_wire_put_uint(
 				&out, shard_internal_is_running(type_id, shard, entity, (int) length) ? 1 : 0);

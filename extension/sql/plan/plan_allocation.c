@@ -126,7 +126,7 @@ read_pins(ShardPlanAllocation *plan, const ShardPlanValue *value)
 	plan->pins = palloc(Max(plan->n_pins, 1) * sizeof(ShardPlanPin));
 	for (int i = 0; i < plan->n_pins; i++)
 	{
-		plan->pins[i].shard = shard_plan_json_int_key(&fields[i], 0, PG_INT32_MAX);
+		plan->pins[i].shard = shard_plan_json_int_key(&fields[i], 0, SHARD_MAX_SHARDS - 1);
 		plan->pins[i].node = shard_plan_json_int(&fields[i], 1, PG_INT32_MAX);
 	}
 }
@@ -280,7 +280,13 @@ compare_int32(const void *a, const void *b)
 	return first < second ? -1 : first > second;
 }
 
-/* Error if a shard is given twice, on whatever nodes. */
+/*
+ * The most shards, each for each node, of a plan. A strategy looks at each node for each shard that moves, and hears no
+ * interrupt meanwhile: this many looks take about a tenth of a second.
+ */
+#define MAX_LOOKS 20000000
+
+/* Error if a shard is given twice, on whatever nodes, or there are too many to be planned with. */
 static void
 check_shards(const ShardPlanAllocation *plan, const ShardPlanValue *root)
 {
@@ -289,6 +295,12 @@ check_shards(const ShardPlanAllocation *plan, const ShardPlanValue *root)
 
 	for (int i = 0; i < plan->view.n_regions; i++)
 		n += plan->view.regions[i].n_shards;
+	if ((int64) n * plan->view.n_regions > MAX_LOOKS)
+		ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+						errmsg("too many shards in %s", shard_plan_json_path(root)),
+						errdetail("There are %d shards at %d nodes; one times the other may be "
+								  "%d at most.",
+								  n, plan->view.n_regions, MAX_LOOKS)));
 	shards = palloc(Max(n, 1) * sizeof(int32));
 	n = 0;
 	for (int i = 0; i < plan->view.n_regions; i++)
@@ -319,7 +331,7 @@ read_regions(ShardPlanAllocation *plan, Jsonb *json)
 		regions[i].n_shards = shard_plan_json_elements(&fields[i], &elements);
 		shards = palloc(Max(regions[i].n_shards, 1) * sizeof(int32));
 		for (int k = 0; k < regions[i].n_shards; k++)
-			shards[k] = shard_plan_json_int(&elements[k], 0, PG_INT32_MAX);
+			shards[k] = shard_plan_json_int(&elements[k], 0, SHARD_MAX_SHARDS - 1);
 		regions[i].shards = shards;
 	}
 	plan->view.n_regions = n;
