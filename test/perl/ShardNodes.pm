@@ -165,7 +165,7 @@ sub join_node
 	my ($self, $n, %opt) = @_;
 	my $seed = $self->node($opt{seed} // 1)->dsn;
 	# Whoever is behind a proxy does not believe a caller for good.
-	$self->node(1)->sql("SELECT shard_set_address('" . $self->node(1)->dsn . "')") if $self->{proxy} && !$self->{said}++;
+	$self->node(1)->eventually("SELECT shard_set_address('" . $self->node(1)->dsn . "')") if $self->{proxy} && !$self->{said}++;
 	my $own  = $self->node($n)->dsn;
 	return $self->node($n)->sql("SELECT shard_join('$seed', '$own')");
 }
@@ -386,7 +386,7 @@ sub move
 			WHERE type_name = '$type' AND shard = $shard AND NOT (node = $n AND phase = 'stable')");
 		return time - $begun if $status == 0;
 		die "shard $shard of type $type does not move to node $n: $error"
-		  if time > $deadline || $error !~ /coordinator has changed|no coordinator|office was lost|has not started it yet/i;
+		  if time > $deadline || $error !~ /coordinator has changed|no coordinator|office was lost|lost its office|has not started it yet/i;
 		usleep(50_000);
 	}
 }
