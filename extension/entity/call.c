@@ -221,7 +221,7 @@ note_commit(void)
 
 /* Notes what ran when the process was told to end for it, before it does or goes back to others. */
 static void
-note_stuck(int code, Datum arg)
+note_stuck(void)
 {
 	const ShardEntity *entity = called.entity;
 
@@ -257,6 +257,14 @@ note_stuck(int code, Datum arg)
 			 fatal ? 0 : errhint("Do not catch query_canceled in a handler.")));
 	called.function = NULL;
 	called.type = NULL;
+}
+
+/* No tick may come when the process has given up its place in shared memory (MyProc). */
+static void
+at_exit(int code, Datum arg)
+{
+	note_stuck();
+	disable_timeout(timer, false);
 }
 
 /* In the signal handler of a crash: of which type code runs; false: of none (crash.c). */
@@ -295,7 +303,7 @@ shard_call_init(void)
 {
 	timer = RegisterTimeout(USER_TIMEOUT, on_tick);
 	shard_worker_log_fatal = note_fatal;
-	before_shmem_exit(note_stuck, (Datum) 0);
+	before_shmem_exit(at_exit, (Datum) 0);
 	shard_crash_init(tell_running, tell_entity);
 }
 
@@ -333,7 +341,7 @@ forget_cancel(void)
 void
 shard_call_aborted(void)
 {
-	note_stuck(0, (Datum) 0);
+	note_stuck();
 	shard_execution = NULL;
 	running = false;
 	forget_cancel();

@@ -17,6 +17,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "base/fault.h"
 #include "entity/internal.h"
 #include "log/buffer.h"
 #include "shared/shmem.h"
@@ -49,6 +50,15 @@ at_exit(int code, Datum arg)
 	shard_cache_each(uncount_entity, NULL);
 }
 
+#ifdef SHARD_ASSERTIONS
+/* The process has given up all that it had in shared memory. */
+static void
+when_gone(int code, Datum arg)
+{
+	shard_fault("worker_gone");
+}
+#endif
+
 void
 shard_turn_init(ShardLanes lanes, const ShardPresence *presence)
 {
@@ -63,6 +73,9 @@ shard_turn_init(ShardLanes lanes, const ShardPresence *presence)
 	before_shmem_exit(at_exit, 0);
 	shard_turn_commit_init();
 	shard_call_init();
+#ifdef SHARD_ASSERTIONS
+	on_proc_exit(when_gone, 0);
+#endif
 }
 
 /*

@@ -34,13 +34,26 @@ sub look
 }
 
 is($evil->sql('SELECT count(*) FROM shard.imports()'), $lines, 'there are so many lines');
-my $count = look('watcher', 'SELECT count(*) FROM shard_rebalances');
+# A node that does not answer in time is left out, which one of so many words may be on a slow machine: then once more.
+sub look_for
+{
+	my ($role, $sql, $expected) = @_;
+	my $seen;
+	for (1 .. 10)
+	{
+		$seen = look($role, $sql);
+		last if !defined $seen || $seen =~ $expected;
+	}
+	return $seen;
+}
+my $count = look_for('watcher', 'SELECT count(*) FROM shard_rebalances', qr/^[1-9]/);
 ok(defined $count, 'P69 whoever reads shard_rebalances gets an answer, or an error') or die 'nobody can end that backend';
 cmp_ok($count, '>', 0, 'P69 it has lines of the other node');
 cmp_ok($count, '<', 5000, 'P69 and not more than a node has');
-is(look('none', "SELECT count(*) FILTER (WHERE error NOT LIKE 'node 2 says: line %') || ' ' || count(DISTINCT to_node) FROM shard_rebalances"), '0 1',
+is(look_for('none', "SELECT count(*) FILTER (WHERE error NOT LIKE 'node 2 says: line %') || ' ' || count(DISTINCT to_node) FROM shard_rebalances", qr/ [1-9]/), '0 1',
 	'P70 whose words these are');
-is(look('none', "SELECT (count(*) FILTER (WHERE what = 'moved')) || ' ' || string_agg(why, '') FILTER (WHERE what = 'no answer') FROM shard_decisions WHERE node = 2"),
+is(look_for('none', "SELECT (count(*) FILTER (WHERE what = 'moved')) || ' ' || string_agg(why, '') FILTER (WHERE what = 'no answer') FROM shard_decisions WHERE node = 2",
+		qr/^[1-9]/),
 	'20000 the answer has more than 20000 rows', 'P69 of decisions it is said that there are too many');
 is($good->sql('SELECT count(*) FROM shard_members WHERE status = $$up$$'), 2, 'and all goes on');
 done_testing();

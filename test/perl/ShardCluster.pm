@@ -98,6 +98,26 @@ sub wait_for_value
 	return;
 }
 
+# Passes if something took less than so many seconds, of a machine that has time for it: where others keep the processors
+# busy, so that what needs a second of them takes longer, it may take so many times longer; less than $wrong seconds always,
+# which is what it takes if it waits for what it has not to wait for.
+sub in_time
+{
+	my ($took, $seconds, $wrong, $what) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	if ($took >= $seconds)
+	{
+		my $used = sub { my ($user, $system) = times; return $user + $system };
+		my ($begin, $before) = (time, $used->());
+		1 while $used->() - $before < 0.3;
+		my $slowness = (time - $begin) / ($used->() - $before);
+		diag(sprintf '%s: %.1f s, on a machine that takes %.1f s for one', $what, $took, $slowness);
+		$seconds *= $slowness if $slowness > 1;
+		$seconds = $wrong if $seconds > $wrong;
+	}
+	return cmp_ok($took, '<', $seconds, $what);
+}
+
 # Waits until every message is handled or given up, those that handlers sent included.
 sub drain
 {
@@ -126,6 +146,22 @@ sub wait_for_condition
 		die "timed out waiting for $what" if time > $deadline;
 		usleep(10_000);
 	}
+	return;
+}
+
+# Returns when the server has read its settings, and who may log in: pg_ctl returns before. Sessions that begin then have them;
+# processes that are there take them up at their next look, workers between two turns. A server that goes down is not waited for.
+sub reload
+{
+	my ($self) = @_;
+	my $loaded = $self->safe_psql('postgres', 'SELECT pg_conf_load_time()');
+	$self->SUPER::reload;
+	wait_for_condition(
+		sub {
+			my ($status, $out) = $self->psql('postgres', "SELECT pg_conf_load_time() > '$loaded'", timeout => $patience);
+			return $status != 0 || $out eq 't';
+		},
+		'the settings to be read');
 	return;
 }
 
@@ -258,6 +294,29 @@ sub _wait_stopped
 	{
 		wait_for_condition(sub { my ($s) = _process($pid); !defined $s || $s =~ /[TZX]/ },
 			"process $pid to stop");
+	}
+	return;
+}
+
+# Stops workers of this server where they wait for something to do: a process that is stopped elsewhere may have locks, of
+# which those that guard the server's own memory would stop all others.
+sub stop_idle
+{
+	my ($self, @pids) = @_;
+	for my $pid (@pids)
+	{
+		wait_for_condition(
+			sub {
+				kill 'STOP', $pid;
+				_wait_stopped($pid);
+				my ($status, $idle) = $self->psql('postgres',
+					"SELECT xact_start IS NULL AND wait_event_type = 'Extension' FROM pg_stat_activity WHERE pid = $pid",
+					timeout => 10, timed_out => \my $stuck);
+				return 1 if !$stuck && $status == 0 && $idle eq 't';
+				kill 'CONT', $pid;
+				return 0;
+			},
+			"process $pid to be idle");
 	}
 	return;
 }

@@ -165,7 +165,7 @@ sub join_node
 	my ($self, $n, %opt) = @_;
 	my $seed = $self->node($opt{seed} // 1)->dsn;
 	# Whoever is behind a proxy does not believe a caller for good.
-	$self->node(1)->sql("SELECT shard_set_address('" . $self->node(1)->dsn . "')") if $self->{proxy} && !$self->{said}++;
+	$self->node(1)->eventually("SELECT shard_set_address('" . $self->node(1)->dsn . "')") if $self->{proxy} && !$self->{said}++;
 	my $own  = $self->node($n)->dsn;
 	return $self->node($n)->sql("SELECT shard_join('$seed', '$own')");
 }
@@ -201,13 +201,15 @@ sub sql_everywhere
 	return map { $_->sql($sql) } $self->nodes;
 }
 
-# The node that is coordinator, as a node sees it (any that answers); nothing if it knows none.
+# The node that is coordinator, as a node sees it. While it knows none, which on a slow machine may be at any moment, that is
+# waited for.
 sub coordinator
 {
 	my ($self, $witness) = @_;
 	$witness //= ($self->nodes)[0];
-	my $n = $witness->sql('SELECT node FROM shard_members WHERE coordinator');
-	return $n ? $self->node($n) : undef;
+	my $n;
+	ShardCluster::wait_for_condition(sub { $n = $witness->sql('SELECT node FROM shard_members WHERE coordinator') }, 'a coordinator');
+	return $self->node($n);
 }
 
 # --- waiting -------------------------------------------------------------------------------------
@@ -384,7 +386,7 @@ sub move
 			WHERE type_name = '$type' AND shard = $shard AND NOT (node = $n AND phase = 'stable')");
 		return time - $begun if $status == 0;
 		die "shard $shard of type $type does not move to node $n: $error"
-		  if time > $deadline || $error !~ /coordinator has changed|no coordinator|office was lost|has not started it yet/i;
+		  if time > $deadline || $error !~ /coordinator has changed|no coordinator|office was lost|lost its office|has not started it yet/i;
 		usleep(50_000);
 	}
 }

@@ -64,7 +64,7 @@ is(total(), 100, 'messages are handled on three nodes');
 # --- without it ------------------------------------------------------------------------------------
 
 my $journal = coordinator_worker('j');
-kill 'STOP', $journal;
+$node->stop_idle($journal);
 is($node->safe_psql('two', q{SELECT shard_ask('t', 'e7', '1', '60 s')}), 2, 'without the journal, shards with a home go on');
 kill 'CONT', $journal;
 
@@ -73,7 +73,7 @@ kill 'CONT', $journal;
 my $first = $node->safe_psql('two', 'SELECT node FROM shard_members WHERE coordinator');
 my $frozen = coordinator_worker({ 1 => 'one', 2 => 'two', 3 => 'three' }->{$first});
 my $asked = $first == 3 ? 'two' : 'three';
-kill 'STOP', $frozen;
+$node->stop_idle($frozen);
 $node->wait_until("SELECT node <> $first FROM shard_members WHERE coordinator", 'another coordinator', $asked);
 pass('another member takes over');
 $node->safe_psql($asked, q{SELECT shard_tell('t', 'f' || i, '1') FROM generate_series(1, 100) i});

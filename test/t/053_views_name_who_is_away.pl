@@ -71,7 +71,7 @@ $second->server->freeze;
 my $start = time;
 is($first->sql(q{SELECT string_agg(error, '') ~ 'no answer within 1000 ms' FROM shard_cluster_stats('1 s') WHERE node = 2}),
 	't', 'a frozen node is named');
-cmp_ok(time - $start, '<', 10, 'in time');
+ShardCluster::in_time(time - $start, 10, 60, 'in time');
 is($third->sql(q{SELECT count(*) FROM generate_series(1, 1) i, shard_location('keep', 'e1')}), 1, 'a location is told all the same');
 $second->server->thaw;
 $second->server->stop('immediate');

@@ -13,7 +13,7 @@ $node->start_recorder;
 # No home without the control worker: it stands still where it is.
 $node->wait_until('SELECT ok FROM shard_health()', 'all workers to run');
 my ($coordinator) = $node->worker_pids('%control%');
-kill 'STOP', $coordinator;
+$node->stop_idle($coordinator);
 
 # Each in a transaction of its own, so that turns meet them one by one; among them, one of a handler.
 $node->safe_psql('postgres', $_) for map { ShardCluster::tell_recorder('a', $_) } 1 .. 40;

@@ -14,7 +14,7 @@ $node->safe_psql('postgres', ShardCluster::tell_recorder('known', 1));
 $node->drain;
 
 my ($coordinator) = $node->worker_pids('%control%');
-kill 'STOP', $coordinator;
+$node->stop_idle($coordinator);
 
 $node->safe_psql('postgres', ShardCluster::tell_recorder('known', 2, 20));
 $node->wait_recorded('known', 1 .. 20);

@@ -13,7 +13,7 @@ $node->safe_psql('postgres', ShardCluster::tell_recorder('known', 1));
 $node->drain;
 
 my ($coordinator) = $node->worker_pids('%control%');
-kill 'STOP', $coordinator;
+$node->stop_idle($coordinator);
 $node->safe_psql('postgres', ShardCluster::tell_recorder('a', 1, 3));
 $node->wait_until(q{SELECT count(*) = 3 FROM shard.parked}, 'messages to be parked');
 

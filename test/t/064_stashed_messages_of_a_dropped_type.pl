@@ -59,7 +59,7 @@ is(dead_letters(), $buried, 'what came behind the back of the drop is a dead let
 start_mute('other', 1);
 my $dropper = drop_behind('other');
 my ($worker) = $node->worker_pids('%region%');
-kill 'STOP', $worker;
+$node->stop_idle($worker);
 $dropper->query('COMMIT;');
 kill 'KILL', $worker;
 $node->recover;
@@ -84,7 +84,7 @@ start_mute('second', 2);
 my $holder = $node->session;
 $holder->query('SELECT pg_advisory_lock(1);');
 ($worker) = $node->worker_pids('%region%');
-kill 'STOP', $worker;
+$node->stop_idle($worker);
 $node->safe_psql('postgres', qq{SELECT shard_tell('$_', 'a', '"of $_"')}) for 'gate', 'second', 'first';
 $node->safe_psql('postgres', q{SET client_min_messages = warning; SELECT shard_drop_type('first', force => true)});
 kill 'CONT', $worker;

@@ -51,7 +51,7 @@ sub stop_worker
 	$node->drain;
 	$node->safe_psql('postgres', q{DELETE FROM seen WHERE what = '"first"'});
 	@workers = $node->worker_pids('%region%');
-	kill 'STOP', @workers;
+	$node->stop_idle(@workers);
 	return;
 }
 sub go_on { kill 'CONT', @workers; $node->drain; return }

@@ -63,7 +63,7 @@ well('the type to be free again');
 
 # A process that stands still.
 my ($worker) = $node->worker_pids('%region%');
-kill 'STOP', $worker;
+$node->stop_idle($worker);
 is($node->safe_psql('postgres', q{SELECT shard_drain('10 ms')}), 'f', 'a worker that is stopped does not drain');
 $node->wait_until(qq{SELECT ($problem) ~ '^worker 0, process $worker, has done nothing .* while shard_drain\\(\\) waits: its process may be stopped'},
 	'the process to be named');

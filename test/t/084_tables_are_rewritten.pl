@@ -86,7 +86,7 @@ is($node->safe_psql('postgres', in_order('cut')), '3000|t', 'and nothing is lost
 
 # A scan has left off in the middle, and VACUUM FULL would go on from there.
 my @workers = $node->worker_pids;
-kill 'STOP', @workers;
+$node->stop_idle(@workers);
 $node->safe_psql('postgres', tells('ring', 3000));
 my $segment = $node->safe_psql('postgres', "SELECT s FROM ($ShardCluster::segments) AS t(s) ORDER BY pg_relation_size(s) DESC LIMIT 1");
 $node->safe_psql('postgres', "BEGIN; DECLARE c CURSOR FOR SELECT seq FROM $segment; MOVE 1500 IN c; ROLLBACK;");

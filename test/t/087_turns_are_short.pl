@@ -121,7 +121,7 @@ finish('numbers', $messages + 10);
 # And for messages that waited for a home.
 my $coordinator = sql(q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'shard control'});
 sql(q{SELECT shard_start('homeless', 'slow', handler_timeout => '180 s', number_of_shards => 1)});
-kill 'STOP', $coordinator;
+$node->stop_idle($coordinator);
 feed('homeless', 'a', 1, 300);
 $node->wait_for_value(q{SELECT count(*) FROM shard_inbox WHERE place = 'parked'}, 300, 'all to wait for a home');
 kill 'CONT', $coordinator;

@@ -61,7 +61,7 @@ is($node->safe_psql('postgres', qq{SELECT state FROM shard_entity.held WHERE ent
 
 # Nobody gives homes.
 my ($coordinator) = $node->worker_pids('%control%');
-kill 'STOP', $coordinator;
+$node->stop_idle($coordinator);
 $node->safe_psql('postgres', q{SELECT count(shard_tell('parked', 'e' || i, '{}')) FROM generate_series(1, 15000) i});
 $node->wait_for_value('SELECT count(*) FROM shard.parked', 15_000, 'messages to be parked');
 begin_log();

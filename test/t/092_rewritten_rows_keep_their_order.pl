@@ -21,7 +21,7 @@ SELECT shard_ask('takes', 'a', '{"n": 1}');
 TRUNCATE handled;
 });
 my ($worker) = $node->worker_pids('%region%');
-kill 'STOP', $worker;
+$node->stop_idle($worker);
 my $n = 0;
 sub tells { my ($count) = @_; my $from = $n + 1; $n += $count; return "SELECT count(shard_tell('takes', 'a', jsonb_build_object('n', i))) FROM generate_series($from, $n) i;" }
 # Rolled back messages, so many that they are written, in front of others; then VACUUM, and more.

@@ -38,7 +38,7 @@ like($three->error_of(q{SELECT shard_force_voters('{3}')}) // 'nothing', qr/5500
 # --- standing still ----------------------------------------------------------------------------------
 
 my @workers = map { $_->workers('shard control') } $one, $two;
-kill 'STOP', @workers;
+$_->server->stop_idle($_->workers('shard control')) for $one, $two;
 $three->wait_until($no_coordinator, 'no coordinator');
 wait_missed($three, $one, $two);
 is_refused($three, '3', "Node 1 answers, and its control worker stands still.\nNode 2 answers, and its control worker stands still.",

@@ -20,7 +20,7 @@ $cluster->drain;
 my $before = $two->sql("SELECT state->>'n' FROM shard_entity.keep WHERE entity_id = '$entity'");
 
 my ($worker) = $two->workers('shard region');
-kill 'STOP', $worker;
+$two->server->stop_idle($worker);
 $one->try("SELECT shard_move('keep', $shard, 1)");
 ShardCluster::wait_for_condition(sub { slurp_file($two->server->logfile) =~ /region worker 0 did not stop shard $shard of entity type "keep" within its handoff_timeout.*\n.*DETAIL: .*Process $worker is terminated/ },
 	'the worker to be given up');

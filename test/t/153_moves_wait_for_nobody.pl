@@ -56,7 +56,7 @@ for my $name (sort keys %away)
 	}
 	$cluster->wait_home('ledger', \@shards, $b, @others);
 	note(sprintf '%s: %d moves in %.2f s, the slowest %.2f s', $name, $moves, time - $start, $slowest);
-	cmp_ok($slowest, '<', 3, "F11: with a region $name, no move waits for it");
+	ShardCluster::in_time($slowest, 3, 30, "F11: with a region $name, no move waits for it");
 	$return->($lost);
 	$cluster->wait_reachable;
 	$ledger->is_in_order($name);

@@ -25,7 +25,7 @@ $cluster->wait_recorded($entity, $first->n, 1 .. 3, 'sent');
 # The shard moves; its new home knows what it has brought along, and is lost before it tells. The sender's region workers hear of that
 # home when it is gone.
 my @stopped = $sender->workers('shard region');
-kill 'STOP', @stopped;
+$sender->server->stop_idle(@stopped);
 $sender->sql(ShardCluster::tell_recorder($entity, 'unsent'));
 $lost->server->set_fault('m6_after_commit', 'freeze');
 $cluster->move('recorder', $shard, $lost->n, $lost);

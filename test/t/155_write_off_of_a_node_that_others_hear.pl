@@ -42,7 +42,7 @@ unlike($said, qr/write_off|promote/, 'no write-off is advised');
 # --- reached by another one ------------------------------------------------------------------------
 
 my ($worker) = $three->workers('shard control');
-kill 'STOP', $worker;
+$three->server->stop_idle($worker);
 wait_missed($two, $three);
 like($one->error_of('SELECT shard_write_off(3)') // 'nothing', qr/$refused\QDETAIL:  Node 2 reaches it: its region workers run and handle messages.\E$hint/s,
 	'nor whose entities run, as another member finds');

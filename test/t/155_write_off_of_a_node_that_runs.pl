@@ -47,7 +47,7 @@ like($one->error_of('SELECT shard_write_off(1)') // 'nothing', qr/55000: .*coord
 # --- stopped -------------------------------------------------------------------------------------
 
 my ($worker) = $three->workers('shard control');
-kill 'STOP', $worker;
+$three->server->stop_idle($worker);
 stands_still($three, $at_three, 'stopped');
 kill 'CONT', $worker;
 $cluster->wait_reachable($one);
@@ -84,7 +84,7 @@ pass('an operator can move the shard that was pinned there');
 # --- forced --------------------------------------------------------------------------------------
 
 ($worker) = $two->workers('shard control');
-kill 'STOP', $worker;
+$two->server->stop_idle($worker);
 $one->wait_until("SELECT $health ~ 'node 2 has not been heard .*stands still'", 'node 2 to be missed');
 like($one->error_of('SELECT shard_write_off(2, force => false)') // 'nothing', qr/55000: .*force => true/s, 'refused');
 $one->sql('SELECT shard_write_off(2, force => true)');

@@ -28,7 +28,7 @@ my $entities = q{SELECT count(DISTINCT node) FILTER (WHERE error IS NULL) || ' r
 # G03
 my $start = time;
 is($proxy->sql(q{SELECT shard_leave('30 s')}), 't', 'G03: a region that hosts nothing leaves');
-cmp_ok(time - $start, '<', 5, 'G03: at once');
+ShardCluster::in_time(time - $start, 5, 30, 'G03: at once');
 $cluster->has_left(6);
 $cluster->wait_up;
 
@@ -42,7 +42,7 @@ until ($three->sql(q{SELECT count(*) FROM shard_homes WHERE type_name = 'counter
 	$_->add(1 + $asked++ % 12, 100) for $three, $four;
 	die 'leaving takes too long' if time - $start > $ShardCluster::patience;
 }
-cmp_ok(time - $start, '<', 15, 'G05: all their shards live elsewhere within 15 s');
+ShardCluster::in_time(time - $start, 15, 60, 'G05: all their shards live elsewhere within 15 s');
 is($_->receive, 't', 'G05: who leaves is told') for @leaving;
 note(sprintf 'two nodes had left after %.1f s', time - $start);
 $cluster->has_left($_) for 1, 2;

@@ -20,7 +20,7 @@ is(join(' ', map { $cluster->home_of('game', $_) } @games), '1 1 1 1 1 1', 'game
 
 # What node 2 sends stays in its inbox: its workers stand still.
 my @frozen = $two->workers('%region%');
-kill 'STOP', @frozen;
+$two->server->stop_idle(@frozen);
 $two->sql(ShardGames::events(11, 20, @games));
 $three->sql(ShardGames::events(21, 30, @games));
 $one->wait_value($ShardGames::waiting, 60, 'later events to wait');

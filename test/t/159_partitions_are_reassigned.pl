@@ -53,7 +53,7 @@ for my $round (0 .. $rounds - 1)
 	my ($sleeper, $awake, $last) = @nodes[ map { $_ - $round % 3 } 2, 1, 0 ];
 	my @before = @frozen;
 	@frozen = $sleeper->workers('%region%');
-	kill 'STOP', @frozen;
+	$sleeper->server->stop_idle(@frozen);
 	for my $node (@nodes)
 	{
 		my $sql = '';

@@ -90,7 +90,7 @@ sub arrive
 	my $shard = $cluster->shard_of($type, $game);
 	$cluster->wait_home($type, $shard, 1, $two);
 	my @workers = $two->workers('%region%');
-	kill 'STOP', @workers;
+	$two->server->stop_idle(@workers);
 	$cluster->move($type, $shard, 2, $one);
 	$cluster->wait_home($type, $shard, 2, $two);
 	$two->sql(tell_numbers($type, $game, @numbers)) if @numbers;

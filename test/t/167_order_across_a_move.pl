@@ -76,7 +76,7 @@ my @scenarios = (
 		run => sub {
 			my $entity = begin('refused');
 			my @workers = $origin->workers('%region%');
-			kill 'STOP', @workers;
+			$origin->server->stop_idle(@workers);
 			$origin->sql('BEGIN; ' . ShardCluster::tell_recorder($entity, 2)
 				. "SELECT count(shard_tell('recorder', '$entity', '{\"noop\": true}')) FROM generate_series(1, 40000);"
 				. ShardCluster::tell_recorder($entity, 3) . 'COMMIT;');
@@ -95,7 +95,7 @@ my @scenarios = (
 		run => sub {
 			my $entity = begin('known');
 			my @workers = $old->workers('%region%');
-			kill 'STOP', @workers;
+			$old->server->stop_idle(@workers);
 			$origin->sql(tell_many($entity, 2, 10));
 			$old->wait_value("SELECT count(*) FROM shard_inbox WHERE entity_id = '$entity' AND place = 'inbox'", 9, 'messages to arrive');
 			$proxy->hold($old->n, $origin->n);

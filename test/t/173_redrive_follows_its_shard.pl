@@ -116,7 +116,7 @@ sub is_recorded
 {
 	# No worker has met it when everything dies, and its shard is somewhere else when it is met.
 	my ($entity, $shard) = begin('crash');
-	kill 'STOP', $one->workers('%region%');
+	$one->server->stop_idle($one->workers('%region%'));
 	is($one->sql('BEGIN; SELECT shard_redrive(); ROLLBACK; SELECT shard_redrive();'), "1\n1", 'what was rolled back can be sent again');
 	$one->server->crash;
 	$one->server->recover;

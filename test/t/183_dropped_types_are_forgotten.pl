@@ -19,13 +19,14 @@ my $rests = q{SELECT (SELECT count(*) FROM shard.control WHERE store = 4 AND kin
 	|| ' ' || (SELECT count(*) FROM shard_homes) || ' ' || (SELECT count(*) FROM shard.route)
 	|| ' ' || (SELECT count(*) FROM shard.own) || ' ' || (SELECT count(*) FROM shard.shard_input)};
 
-# Messages from a node give each shard a home.
+# Messages from a node give each shard a home, of which every node hears in its time.
 sub spread
 {
 	my ($node) = @_;
 	$cluster->wait_registered;
 	$node->add($_, $_) for 1 .. 12;
 	$cluster->drain;
+	$cluster->wait_settled;
 	return;
 }
 
@@ -55,6 +56,7 @@ $_->sql($drop) for $one, $two, $four;
 $one->sql($same);
 is($one->sql(q{SELECT count(*) FROM shard_homes}), 0, 'also at once after it was dropped, and as it was before');
 like($one->get(5), qr/^0 from/, 'it is another one');
+$four->wait_value('SELECT count(*) FROM shard_homes', 1, 'node 4 to hear of its first home');
 
 # A start that is open, and one that is rolled back.
 my $starting = $two->session;

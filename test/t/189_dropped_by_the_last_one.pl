@@ -21,7 +21,7 @@ $cluster->wait_settled;
 my ($coordinator) = $one->workers('%control%');
 my $dropper = $one->session;
 $dropper->query(q{SET client_min_messages = warning; BEGIN; SELECT shard_drop_type('counter', force => true);});
-kill 'STOP', $coordinator;
+$one->server->stop_idle($coordinator);
 $one->sql(q{SELECT shard_tell('counter', '1', '{"add": 1}')});
 $dropper->query('COMMIT;');
 $one->wait_value(q{SELECT count(*) FROM shard.held}, 1, 'the message to wait');

@@ -61,7 +61,7 @@ $dropper->send($drop);
 $two->wait_until(q{SELECT count(*) = 1 FROM pg_stat_activity WHERE query ~ '^SELECT shard_drop_type' AND wait_event_type = 'Lock'}, 'the copy to be waited for');
 # Nor does it go on from there before that: the coordinator is frozen for the moment.
 my ($coordinator) = $one->server->worker_pids('%control%');
-kill 'STOP', $coordinator;
+$one->server->stop_idle($coordinator);
 $two->server->thaw_fault;
 ok(!eval { $dropper->receive; 1 }, 'nor while one is being stored');
 like($@, qr/because shards of it are being copied to this node/, 'a copy that is stored meanwhile is seen');

@@ -35,7 +35,7 @@ sub waiting { my ($node, $like) = @_; return $node->sql("SELECT min(pid) FROM pg
 
 # The process that has to stop it does nothing.
 my @frozen = $three->workers('shard region%');
-kill 'STOP', @frozen;
+$three->server->stop_idle(@frozen);
 my $mover = $two->session;
 $mover->send("SELECT shard_move('counter', $shard, 1);");
 $one->wait_until("SELECT count(*) > 0 FROM shard_rebalances WHERE shard = $shard", 'the move to begin');
