@@ -98,7 +98,7 @@ isnt($err, '', 'a journal does not join');
 my $other = ShardCluster->create('without');
 my $to_other = sprintf "host=%s port=%d user=%s dbname=postgres", $other->host, $other->port, $other->safe_psql('postgres', 'SELECT current_user');
 my (undef, undef, $error) = $other->psql('postgres', "\\set VERBOSITY verbose\nSELECT shard_join('$way dbname=one')");
-like($error, qr/55000: .*"shard\.state_store_mode" is "persistence" in the cluster, "ddata" on the node.*HINT:  Set it as the members have it, with shard\.journal_dsn/s,
+like($error, qr/55000: .*"shard\.state_store_mode" is "persistence" in the cluster, "ddata" on the node.*HINT:  Set shard\.state_store_mode as the members have it, with shard\.journal_dsn/s,
 	'who looks for the map at voters does not join those who look in a journal');
 $node->safe_psql('postgres', 'CREATE DATABASE four');
 $node->safe_psql('four', 'CREATE EXTENSION shard');
