@@ -46,6 +46,7 @@ sub admit
 	$two->server->recover;
 	$two->server->wait_for_log(qr/node 2 is not admitted: .*shard_admit/, $before);
 	$one->sql('SELECT shard_admit(2, incarnation + 1) FROM shard_members WHERE node = 2');
+	$two->wait_until(q{SELECT array_to_string(problems, ' ') !~ 'not admitted|former life' FROM shard_health()}, 'the node to hear of it');
 	return;
 }
 
