@@ -72,6 +72,7 @@ typedef struct Link
 	int64 failing;	 /* since when none is, while the node is heard; 0: the last one was */
 	int64 used;
 	char error[256]; /* of the last failure; "": it works */
+	bool spoke;		 /* that failure was the answer of a server */
 } Link;
 
 static dlist_head links = DLIST_STATIC_INIT(links);
@@ -404,6 +405,8 @@ fail(Link *link, int sqlstate, const char *text)
 									  : errmsg("shard: no control link to another node"),
 					  errdetail_internal("%s", text)));
 	shard_text_copy(link->error, text, sizeof(link->error));
+	link->spoke =
+		sqlstate != 0 && ERRCODE_TO_CATEGORY(sqlstate) != ERRCODE_CONNECTION_EXCEPTION;
 	link->answering = 0;
 	if (link->failing == 0)
 		link->failing = shard_clock_now();
@@ -683,4 +686,5 @@ shard_control_link_report(int32 node, int64 now, ShardMemberReport *report)
 	if (link->failing != 0)
 		report->failing_us = now - link->failing;
 	report->link_error = link->error;
+	report->link_spoke = link->error[0] != '\0' && link->spoke;
 }
