@@ -399,12 +399,15 @@ take_no_joiner(const Link *link)
 static void
 fail(Link *link, int sqlstate, const char *text)
 {
-	if (strncmp(link->error, text, sizeof(link->error) - 1) != 0)
+	char error[sizeof(link->error)];
+
+	shard_text_copy_words(error, text, sizeof(error));
+	if (strcmp(link->error, error) != 0)
 		ereport(LOG, (errcode(sqlstate != 0 ? sqlstate : ERRCODE_CONNECTION_FAILURE),
 					  link->node != 0 ? errmsg("shard: no control link to node %d", link->node)
 									  : errmsg("shard: no control link to another node"),
 					  errdetail_internal("%s", text)));
-	shard_text_copy(link->error, text, sizeof(link->error));
+	strcpy(link->error, error);
 	link->spoke =
 		sqlstate != 0 && ERRCODE_TO_CATEGORY(sqlstate) != ERRCODE_CONNECTION_EXCEPTION;
 	link->answering = 0;
