@@ -408,8 +408,7 @@ fail(Link *link, int sqlstate, const char *text)
 									  : errmsg("shard: no control link to another node"),
 					  errdetail_internal("%s", text)));
 	strcpy(link->error, error);
-	link->spoke =
-		sqlstate != 0 && ERRCODE_TO_CATEGORY(sqlstate) != ERRCODE_CONNECTION_EXCEPTION;
+	link->spoke = sqlstate != 0 && ERRCODE_TO_CATEGORY(sqlstate) != ERRCODE_CONNECTION_EXCEPTION;
 	link->answering = 0;
 	if (link->failing == 0)
 		link->failing = shard_clock_now();

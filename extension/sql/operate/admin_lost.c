@@ -246,13 +246,14 @@ check_not_refused_here(int32 node, int32 incarnation)
 	if (view.node != node || view.handle || view.downed || view.refusal[0] == '\0' ||
 		shard_cluster_view_coordinator(shard_cluster_view_reports()) == node)
 		return;
-	ereport(ERROR,
-			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-			 errmsg("shard_admit() is refused for node %d here", node),
-			 errdetail("This server is the start of node %d that waits to be admitted: no coordinator "
-					   "takes commands from it.",
-					   node),
-			 errhint("Call shard_admit(%d, %d) at another member.", node, incarnation)));
+	ereport(
+		ERROR,
+		(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+		 errmsg("shard_admit() is refused for node %d here", node),
+		 errdetail("This server is the start of node %d that waits to be admitted: no coordinator "
+				   "takes commands from it.",
+				   node),
+		 errhint("Call shard_admit(%d, %d) at another member.", node, incarnation)));
 }
 
 /*

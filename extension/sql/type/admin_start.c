@@ -145,7 +145,8 @@ typedef struct Difference
 	const char *type;	 /* name, as a literal */
 	const char *setting; /* the first, or the first that is fixed; NULL: none */
 	bool fixed;			 /* at least one cannot be altered */
-	const char *handler; /* of a suspended type, if the handler is the same, as a literal; NULL: not so */
+	const char
+		*handler; /* of a suspended type, if the handler is the same, as a literal; NULL: not so */
 	StringInfoData detail;
 	StringInfoData remedy; /* calls that alter those which can be */
 } Difference;
@@ -188,11 +189,12 @@ remedies(const Difference *difference)
 	if (difference->remedy.len > 0)
 		appendStringInfo(&hint, "%sUse %s.", hint.len > 0 ? " " : "", difference->remedy.data);
 	if (difference->fixed)
-		appendStringInfo(&hint,
-						 "%sSetting \"%s\" cannot be altered: call shard_start() with the value that "
-						 "the type has, or use another name for a type with another value. "
-						 "shard_drop_type(%s) removes this type, with force => true also its states.",
-						 hint.len > 0 ? " " : "", difference->setting, difference->type);
+		appendStringInfo(
+			&hint,
+			"%sSetting \"%s\" cannot be altered: call shard_start() with the value that "
+			"the type has, or use another name for a type with another value. "
+			"shard_drop_type(%s) removes this type, with force => true also its states.",
+			hint.len > 0 ? " " : "", difference->setting, difference->type);
 	return hint.data;
 }
 

@@ -466,11 +466,12 @@ check_claim(ShardHealth *health, const ShardBoardView *view, const ShardDirector
 	}
 	shard_health_add(
 		health,
-		psprintf("another start or a copy of node %d wants its place and is refused, see the "
-				 "server log of node %d; end that server, if it is an old primary or a copy; to let "
-				 "it in, make sure that the one before does not live, and call shard_admit(%d, %d) "
-				 "at a member other than node %d",
-				 member->node, coordinator, member->node, member->record.inc_no + 1, member->node));
+		psprintf(
+			"another start or a copy of node %d wants its place and is refused, see the "
+			"server log of node %d; end that server, if it is an old primary or a copy; to let "
+			"it in, make sure that the one before does not live, and call shard_admit(%d, %d) "
+			"at a member other than node %d",
+			member->node, coordinator, member->node, member->record.inc_no + 1, member->node));
 }
 
 static void
