@@ -39,6 +39,13 @@ FROM shard_dead_letters ORDER BY type_name DESC, id;
 SET ROLE regress_shard_other;
 SELECT type_name, entity_id, message, sqlstate, error FROM shard_dead_letters ORDER BY type_name DESC, id;
 
+-- The id is that which the handler sees: of the same node, after the one before. It is for members of the owner, too.
+SELECT type_name, d.message_id ~ '^\d+-\d+$' AS is_id,
+       split_part(d.message_id, '-', 1) = split_part(state->>0, '-', 1) AS same_node,
+       split_part(d.message_id, '-', 2)::int8 > split_part(state->>0, '-', 2)::int8 AS later
+FROM shard_dead_letters d, shard_entity.ids ORDER BY type_name DESC, id;
+CREATE TEMPORARY TABLE letter AS SELECT message_id FROM shard_dead_letters WHERE type_name = 'ids';
+
 -- Nobody sends another's again; without arguments, each his own.
 SELECT shard_redrive(type_name => 'number');
 SELECT shard_redrive((SELECT array_agg(id) FROM shard_dead_letters));
@@ -57,8 +64,9 @@ SELECT shard_drain();
 SELECT count(*) FROM shard_dead_letters WHERE type_name = 'ids';
 -- It has kept its id, which is older than its place in the inbox.
 SELECT jsonb_array_length(state) AS items, state->1 AS first, state->3 AS second,
-       state->>0 < state->>2 AS ids_differ
-FROM shard_entity.ids;
+       state->>0 < state->>2 AS ids_differ, state->>2 = message_id AS as_the_letter
+FROM shard_entity.ids, letter;
+DROP TABLE letter;
 
 -- What fails again is given up again. A rolled back redrive has not happened.
 SET ROLE regress_shard_owner;

@@ -25,6 +25,12 @@ UPDATE shard.own SET state = 'staged' WHERE type_id = :type_id;
 SELECT standing();
 DELETE FROM shard.own WHERE type_id = :type_id;
 SELECT standing();
+-- Many shards are one problem.
+INSERT INTO shard.route (type_id, shard, n, node, epoch, lost)
+SELECT type_id, s, n, node, epoch, lost FROM shard.route, generate_series(1, 20) s WHERE type_id = :type_id;
+\pset format unaligned
+SELECT standing();
+\pset format aligned
 ROLLBACK;
 SELECT standing();
 -- What no worker knows of, since nobody else gets to see it. As the worst of problems it is the first one.

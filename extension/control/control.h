@@ -60,6 +60,7 @@ typedef struct ShardMemberReport
 	int64 answering_us;		/* how long the member has answered all calls; -1: it does not */
 	int64 failing_us;		/* how long calls failed, while it was heard; -1: they do not */
 	const char *link_error; /* of the last failure of the link; "": none, or it works again */
+	bool link_spoke;		/* that failure was the answer of a server, not its silence */
 
 	/* for shard_health alone, which asks which members are silent (N7) */
 	bool entities_run;

@@ -150,6 +150,7 @@ shard_control_put_report(StringInfo out, const ShardMemberReport *report)
 	shard_wire_put_int(out, report->answering_us);
 	shard_wire_put_int(out, report->failing_us);
 	shard_wire_put_text(out, report->link_error);
+	shard_wire_put_uint(out, report->link_spoke ? 1 : 0);
 }
 
 static ShardMemberReport *
@@ -167,6 +168,7 @@ get_report(ShardReader *reader)
 	report->answering_us = shard_wire_get_int(reader);
 	report->failing_us = shard_wire_get_int(reader);
 	report->link_error = shard_wire_get_text(reader);
+	report->link_spoke = shard_wire_get_uint(reader) != 0;
 	return report;
 }
 

@@ -72,6 +72,7 @@ typedef struct Link
 	int64 failing;	 /* since when none is, while the node is heard; 0: the last one was */
 	int64 used;
 	char error[256]; /* of the last failure; "": it works */
+	bool spoke;		 /* that failure was the answer of a server */
 } Link;
 
 static dlist_head links = DLIST_STATIC_INIT(links);
@@ -398,12 +399,16 @@ take_no_joiner(const Link *link)
 static void
 fail(Link *link, int sqlstate, const char *text)
 {
-	if (strncmp(link->error, text, sizeof(link->error) - 1) != 0)
+	char error[sizeof(link->error)];
+
+	shard_text_copy_words(error, text, sizeof(error));
+	if (strcmp(link->error, error) != 0)
 		ereport(LOG, (errcode(sqlstate != 0 ? sqlstate : ERRCODE_CONNECTION_FAILURE),
 					  link->node != 0 ? errmsg("shard: no control link to node %d", link->node)
 									  : errmsg("shard: no control link to another node"),
 					  errdetail_internal("%s", text)));
-	shard_text_copy(link->error, text, sizeof(link->error));
+	strcpy(link->error, error);
+	link->spoke = sqlstate != 0 && ERRCODE_TO_CATEGORY(sqlstate) != ERRCODE_CONNECTION_EXCEPTION;
 	link->answering = 0;
 	if (link->failing == 0)
 		link->failing = shard_clock_now();
@@ -683,4 +688,5 @@ shard_control_link_report(int32 node, int64 now, ShardMemberReport *report)
 	if (link->failing != 0)
 		report->failing_us = now - link->failing;
 	report->link_error = link->error;
+	report->link_spoke = link->error[0] != '\0' && link->spoke;
 }

@@ -7,6 +7,7 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "utils/builtins.h"
 #include "utils/syscache.h"
 #include "utils/memutils.h"
 
@@ -21,13 +22,14 @@
 /* So often in a row a worker may end for a type. */
 #define MOST_STUCK 3
 
+/* Problems that are stored, and hold until the type's row is written: each goes on with the call that lets the type go on. */
 #define STUCK_PROBLEM \
 	"code of the type could not be cancelled three times in a row, or ended its region worker by an error; mend the " \
-	"code, then call shard_start() for the type again"
+	"code, then let the type go on: "
 
 #define CRASHED_PROBLEM \
 	"code of the type crashed the server twice, as the server's log says, which names the entity; mend the code, or " \
-	"have it raise an error for that message, then call shard_start() for the type again"
+	"have it raise an error for that message, then let the type go on: "
 
 static ShardLocalType **types = NULL; /* by type id */
 static int type_count = 0;
@@ -189,11 +191,26 @@ say_problem(ShardLocalType *local, int sqlstate, char *problem)
 				 type->owner != type->runs_as
 					 ? errhint("To end the type instead, call shard_stop_type() or "
 							   "shard_drop_type().")
-					 : errhint("Mend the function or the table; shard_alter() names another "
-							   "handler.")));
+					 : errhint("Mend the function or the table; shard_alter() names a handler, the "
+							   "same or another.")));
 	else
 		ereport(LOG, (errmsg("entity type \"%s\" runs again", type->name)));
 	shard_registry_set_problem(type, problem == NULL ? NULL : unpack_sql_state(sqlstate), problem);
+}
+
+/* The text of a problem with the call that takes the stored problem away. It names no settings: the type keeps those it has. */
+static char *
+with_way_out(const ShardType *type, const char *text)
+{
+	return psprintf("%sSELECT shard_alter(%s, 'handler', %s)", text, quote_literal_cstr(type->name),
+					quote_literal_cstr(type->handler_name));
+}
+
+/* Is that problem stored? */
+static bool
+has_problem(const ShardType *type, const char *text)
+{
+	return type->problem != NULL && strncmp(type->problem, text, strlen(text)) == 0;
 }
 
 /*
@@ -204,7 +221,7 @@ static bool
 is_stuck(const ShardType *type)
 {
 	ShardWorkerSlot *slot = shard_shmem_my_worker();
-	bool stored = type->problem != NULL && strcmp(type->problem, STUCK_PROBLEM) == 0;
+	bool stored = has_problem(type, STUCK_PROBLEM);
 
 	if (slot == NULL || slot->stuck_type != type->type_id)
 		return stored;
@@ -220,8 +237,7 @@ is_stuck(const ShardType *type)
 static bool
 is_crashing(const ShardType *type)
 {
-	return (type->problem != NULL && strcmp(type->problem, CRASHED_PROBLEM) == 0) ||
-		   shard_crash_count(type) >= SHARD_MOST_CRASHES;
+	return has_problem(type, CRASHED_PROBLEM) || shard_crash_count(type) >= SHARD_MOST_CRASHES;
 }
 
 bool
@@ -262,12 +278,12 @@ shard_local_refresh(ShardLocalType *local)
 	problem = shard_local_problem(type, &sqlstate);
 	if (problem == NULL && is_stuck(type))
 	{
-		problem = STUCK_PROBLEM;
+		problem = with_way_out(type, STUCK_PROBLEM);
 		sqlstate = ERRCODE_QUERY_CANCELED;
 	}
 	if (problem == NULL && is_crashing(type))
 	{
-		problem = CRASHED_PROBLEM;
+		problem = with_way_out(type, CRASHED_PROBLEM);
 		sqlstate = ERRCODE_EXTERNAL_ROUTINE_EXCEPTION;
 	}
 

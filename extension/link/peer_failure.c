@@ -133,6 +133,10 @@ login_hint(int refused, const PGconn *conn)
 	if (PQconnectionNeedsPassword(conn))
 		return "The file that setting shard.peer_passfile of this node names has the passwords of "
 			   "links: it needs a line for that host, database and role.";
+	if (refused == ERRCODE_INVALID_PASSWORD)
+		return "The file that setting shard.peer_passfile of this node names has the passwords of "
+			   "links: the password in its line for that host, database and role is not the one that "
+			   "the role has there.";
 	if (ERRCODE_TO_CATEGORY(refused) == ERRCODE_INVALID_AUTHORIZATION_SPECIFICATION)
 		return "The server's process connects, not the client: as the role that the address names "
 			   "with user=, or else as the server's operating system user. Name a role there that "

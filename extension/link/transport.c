@@ -98,7 +98,7 @@ shard_transport_link_failed(Link *link, int sqlstate, const char *text)
 	link->failing = true;
 	link->sqlstate = sqlstate;
 	link->failed_at = GetCurrentTimestamp();
-	shard_text_copy(link->error, text == NULL ? "" : text, sizeof(link->error));
+	shard_text_copy_words(link->error, text == NULL ? "" : text, sizeof(link->error));
 	forget_connection(link);
 	shard_outbox_reachable(link->node, false);
 	link->troubled = true;

@@ -50,6 +50,8 @@ typedef enum ShardProbeOutcome
 typedef struct ShardWorkerTurns
 {
 	TimestampTz moved_at;  /* a turn passed a row or left nothing to do, or no turn was to be run */
+	TimestampTz began_at;  /* the process began */
+	int ended;			   /* processes that ended since moved_at, in a row, by themselves */
 	TimestampTz looked_at; /* start of the last turn that did all that was due outside of the log */
 	int failures;		   /* in a row */
 	TimestampTz failing_since;

@@ -75,7 +75,10 @@ shard_shmem_turn_done(ShardWorkerSlot *slot, bool moved, TimestampTz looked_at)
 
 	SpinLockAcquire(&slot->mutex);
 	if (moved)
+	{
 		slot->turns_now.moved_at = now;
+		slot->turns_now.ended = 0;
+	}
 	if (looked_at != 0)
 		slot->turns_now.looked_at = looked_at;
 	slot->turns_now.failures = 0;

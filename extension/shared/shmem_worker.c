@@ -151,6 +151,9 @@ shard_shmem_attach_worker(ShardDatabase *db, int worker, ShardLanes lanes)
 		/* one that ended by itself, again and again, has not moved since it did last */
 		if (slot->turns_now.moved_at == 0)
 			slot->turns_now.moved_at = now;
+		else
+			slot->turns_now.ended++;
+		slot->turns_now.began_at = now;
 		slot->turns_now.failures = 0;
 	}
 	if (holder == 0 || holder == MyProcPid)
@@ -234,7 +237,10 @@ detach_worker(void)
 	slot->latch = NULL;
 	slot->lanes = 0;
 	if (slot->stop_wanted)
+	{
 		slot->turns_now.moved_at = 0;
+		slot->turns_now.ended = 0;
+	}
 	SpinLockRelease(&slot->mutex);
 	shard_shmem_wake_launcher();
 }

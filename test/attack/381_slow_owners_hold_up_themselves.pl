@@ -101,11 +101,11 @@ $answered->('D09, a handler that catches query_canceled');
 $node->wait_until(q{SELECT problem LIKE '%could not be cancelled three times in a row%' FROM shard_types WHERE type_name = 'catches'}, 'the type to be suspended');
 $answered->('and with pauses between workers');
 is($node->safe_psql('postgres', q{SELECT count(*) FROM shard_dead_letters WHERE type_name = 'catches'}), 2, 'two messages are given up, two wait');
-like($node->safe_psql('postgres', 'SELECT problems FROM shard_health()'), qr/entity type \\?"catches\\?" is suspended: code of the type could not be cancelled/, 'shard_health says so');
+like($node->safe_psql('postgres', 'SELECT problems FROM shard_health()'), qr/entity type \\?"catches\\?" is suspended: code of the type could not be cancelled.*SELECT shard_alter\('catches', 'handler', 'mallory\.catches\(jsonb,jsonb\)'\)/, 'shard_health says so, and what lets the type go on');
 is($node->safe_psql('postgres', q{SELECT shard_ask('warm', 'a', '{}', '60 s')}), 2, 'other types of the same owner go on');
 as('mallory', q{
 CREATE OR REPLACE FUNCTION mallory.catches(state jsonb, message jsonb) RETURNS jsonb LANGUAGE sql RETURN message;
-SELECT shard_start('catches', 'mallory.catches', handler_timeout => '1 s', max_attempts => 1)});
+SELECT shard_alter('catches', 'handler', 'mallory.catches(jsonb,jsonb)')});
 $node->wait_until(q{SELECT count(*) = 1 FROM shard_entity.catches}, 'the fourth message to be handled by the mended handler');
 is($node->safe_psql('postgres', q{SELECT count(*) FROM shard_dead_letters WHERE type_name = 'catches'}), 3, 'the third one is given up, too');
 is($node->safe_psql('postgres', q{SELECT pid FROM shard_stat_workers WHERE owners = 'alice'}), $pid, 'the worker of alice was never ended');

@@ -87,7 +87,7 @@ $node->wait_until($is_suspended->('breaks'), 'the type to be suspended');
 is($node->safe_psql('postgres', q{SELECT shard_ask('sound', 'a', '2', '60 s')}), '[1, 2]', 'another type goes on');
 my ($ok, $output, $error) = $node->psql('postgres', q{SELECT shard_ask('breaks', 'c', '3')});
 like($error, qr/crashed the server twice/, 'who asks hears why not');
-like($node->safe_psql('postgres', 'SELECT problems FROM shard_health()'), qr/entity type \\?"breaks\\?" is suspended: code of the type crashed the server twice.*shard_start/, 'shard_health says what to do');
+like($node->safe_psql('postgres', 'SELECT problems FROM shard_health()'), qr/entity type \\?"breaks\\?" is suspended: code of the type crashed the server twice.*SELECT shard_alter\('breaks', 'handler', 'public\.breaks\(jsonb,jsonb\)'\)/, 'shard_health says what to do');
 is(crashes() - $before, 2, 'two crashes, not more');
 my @marks = marks();
 is(@marks, 2, 'each is told once');
@@ -104,7 +104,12 @@ $node->wait_until($is_suspended->('breaks'), 'the type to be suspended again');
 
 # A handler that raises for the message makes a dead letter of it.
 $node->safe_psql('postgres', q{CREATE OR REPLACE FUNCTION segfault(i int) RETURNS text LANGUAGE plpgsql AS $$ BEGIN RAISE 'not this one'; END $$});
-start_breaks();
+($ok, $output, $error) = $node->psql('postgres', q{SELECT shard_start('breaks', 'breaks')});
+like($error, qr/HINT:  The type is suspended: once its code is mended, (shard_alter\('breaks', 'handler', '[^']*'\)) lets the type go on.*shard_alter\('breaks', 'handler_timeout', '5 s'\)/, 'with other settings the hint has the call, too');
+# The call that the problem ends with
+my ($call) = $node->safe_psql('postgres', q{SELECT problem FROM shard_types WHERE type_name = 'breaks'}) =~ /(SELECT shard_alter.*)/;
+$node->safe_psql('postgres', $call);
+is($node->safe_psql('postgres', q{SELECT problem IS NULL, settings->>'handler_timeout' FROM shard_types WHERE type_name = 'breaks'}), 't|1 h', 'it ends the problem and keeps the settings');
 $node->drain;
 is($node->safe_psql('postgres', q{SELECT string_agg(entity_id || state, ' ' ORDER BY entity_id) FROM shard_entity.breaks}), 'a["sleep"] b[1] c[2]', 'all others are handled');
 is($node->safe_psql('postgres', q{SELECT message, error FROM shard_dead_letters}), '"crash"|not this one', 'that one is a dead letter');

@@ -43,6 +43,12 @@ $node->safe_psql('postgres', q{SELECT shard_tell('recorder', 'later', '{"what": 
 $node->wait_until(qq{SELECT ($problem) ~ '^worker 0, process \\d+, has done nothing for \\d+ s while entity "(gate|later)" of type "recorder" and maybe others wait: it has run the handler of entity "gate" of type "recorder" since'},
 	'the handler to be named');
 pass('a handler that does not come to its end');
+# Another process takes the place of the worker: its time begins with it.
+my ($ended) = $node->worker_pids('%region%');
+$node->safe_psql('postgres', "SELECT pg_terminate_backend($ended)");
+$node->wait_until(qq{SELECT count(*) = 1 FROM pg_stat_activity a JOIN pg_locks l USING (pid) WHERE backend_type LIKE '%region%' AND pid <> $ended AND NOT granted}, 'the next process to run the handler');
+is($node->safe_psql('postgres', qq{SELECT coalesce(substring(($problem) FROM 'has done nothing for (\\d+) s')::int, 0) <= extract(epoch FROM clock_timestamp() - backend_start)
+	FROM pg_stat_activity WHERE backend_type LIKE '%region%'}), 't', 'no process has done nothing for longer than it lives');
 $keeper->query('COMMIT;');
 well('the handler to end');
 

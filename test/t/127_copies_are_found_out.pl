@@ -90,6 +90,12 @@ $two->server->wait_for_log(qr/node 2 is not admitted: .*shard_admit/);
 $two->server->wait_for_log(qr/this node has voted, and has forgotten its vote/);
 pass('put back: the others remind its voter of what it has voted');
 my $admit = is_shown('put back', $one, $three);
+like($one->sql(q{SELECT array_to_string(problems, '; ') FROM shard_health()}), qr/end that server, if it is an old primary or a copy; to let it in, .*\Q$admit\E at a member other than node 2/,
+	'put back: health has both ways out, and where the command works');
+$two->wait_until(qq{SELECT position('handles no messages' IN s) > 0 AND position('$admit at a member other than node 2' IN s) > 0 FROM (SELECT array_to_string(problems, '; ') FROM shard_health()) h (s)},
+	'the refused start to say where to call');
+like($two->error_of("SELECT $admit") // 'nothing', qr/shard_admit\(\) is refused for node 2 here\n.*waits to be admitted.*HINT:  Call \Q$admit\E at another member\./s,
+	'put back: called at the refused start itself, the command says where it works');
 $three->sql("SELECT $admit");
 $_->wait_value('SELECT count(*) FROM shard_members WHERE claimed', 0, 'node ' . $_->n . ' to see it in its place') for $one, $two, $three;
 pass('put back: let in by the command that health has, at any member');

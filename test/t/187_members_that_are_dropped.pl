@@ -39,6 +39,16 @@ $cluster->has_left(2);
 $one->sql(ShardCluster::tell_recorder($entity, 4));
 $one->wait_until(q{SELECT problems::text ~ 'node 2 has not been heard' AND problems::text ~ 'for node 2 .unreachable.*shard_write_off.2.'
 	FROM shard_health()}, 'the others to say who is missing, and what can be done');
+# A server that is slow does not answer the short call of shard_health(): what the link has heard from it says more.
+$server->append_conf('postgresql.conf', 'post_auth_delay = 2');
+$server->reload;
+$one->wait_until(q{SELECT setting = '2' FROM pg_settings WHERE name = 'post_auth_delay'}, 'new sessions to be slow');
+$one->wait_until(q{SELECT count(*) = 1 AND bool_and(last_error ~ 'does not have extension "shard"') FROM shard_members WHERE node = 2}, 'the link to hear what is missing there');
+my $problems = $one->sql(q{SELECT array_to_string(problems, chr(10)) FROM shard_health()});
+like($problems, qr/^node 2 has not been heard .*: the database at the address does not have extension "shard"/m, 'the answer of the server is told');
+unlike($problems, qr/frozen/, 'no server that answers is taken for a frozen one');
+$server->append_conf('postgresql.conf', 'post_auth_delay = 0');
+$server->reload;
 $two->sql("CREATE EXTENSION shard; SELECT shard_allow_peer('$ShardNodes::peer_role')");
 $one->wait_until(q{SELECT problems::text ~ 'another database answers at the address of node 2, node 1 of another cluster: .*shard_write_off.2., then shard_join'
 	AND NOT problems::text ~ 'answers calls' FROM shard_health()}, 'them to say that who answers is another one, made anew');

@@ -33,6 +33,21 @@ test_copy(void)
 	ok(strcmp(text, "ab\xC3\xA9") == 0, "of itself, too");
 }
 
+static void
+test_words(void)
+{
+	char text[12];
+
+	shard_text_copy_words(text, "user, base", sizeof(text));
+	ok(strcmp(text, "user, base") == 0, "a text that fits is whole: %s", text);
+	shard_text_copy_words(text, "user,base x", sizeof(text));
+	ok(strcmp(text, "user,base x") == 0, "to the last byte: %s", text);
+	shard_text_copy_words(text, "user database x", sizeof(text));
+	ok(strcmp(text, "user ...") == 0, "one that is cut ends with a whole word: %s", text);
+	shard_text_copy_words(text, "userdatabase", sizeof(text));
+	ok(strcmp(text, "userdat ...") == 0, "and without words where it is full: %s", text);
+}
+
 /* What is left of a text that snprintf() has cut. */
 static int
 mended(const char *whole, size_t size)
@@ -63,6 +78,7 @@ main(void)
 {
 	test_fit();
 	test_copy();
+	test_words();
 	test_mend();
 	return unit_done();
 }

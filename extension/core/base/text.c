@@ -43,6 +43,21 @@ shard_text_copy(char *to, const char *from, size_t size)
 }
 
 void
+shard_text_copy_words(char *to, const char *from, size_t size)
+{
+	static const char cut[] = " ...";
+	bool fits = strnlen(from, size) < size;
+	char *end;
+
+	shard_text_copy(to, from, fits ? size : size - strlen(cut));
+	if (fits)
+		return;
+	/* the last word may be whole, which the cut text does not tell */
+	end = strrchr(to, ' ');
+	strcpy(end != NULL ? end : to + strlen(to), cut);
+}
+
+void
 shard_text_mend(char *text)
 {
 	int length = (int) strlen(text);

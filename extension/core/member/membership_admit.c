@@ -181,8 +181,8 @@ shard_membership_reason(ShardAdmission admission, const ShardMemberRecord *recor
 
 		snprintf(text + length, sizeof(text) - length,
 				 "; if this one is to take the node's place, stop the other one and call "
-				 "shard_admit(%d, %d)",
-				 claim->node, record->inc_no + 1);
+				 "shard_admit(%d, %d) at a member other than node %d",
+				 claim->node, record->inc_no + 1, claim->node);
 	}
 	return shard_arena_copy(arena, text, strlen(text) + 1);
 }

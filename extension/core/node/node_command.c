@@ -662,7 +662,7 @@ tick(ShardNode *node, int64 now, int at)
 		end_command(node, at, false, sent ? NODE_ANSWER_UNKNOWN : NODE_ANSWER_KNOWN, 0,
 					sent ? "the coordinator has not answered: perhaps the command is carried out "
 						   "all the same"
-						 : "the cluster has no coordinator that could carry it out");
+						 : "this node hears of no coordinator that could carry it out");
 	else
 		return false;
 	return true;

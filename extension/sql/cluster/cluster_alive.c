@@ -369,7 +369,8 @@ shard_cluster_alive_ask_silent(List *reports)
 	{
 		of[i]->entities_run = asked[i].entities;
 		of[i]->coordinator_runs = asked[i].coordinator;
-		of[i]->mute = asked[i].mute;
+		/* the call is short: what the link has heard of a slow server tells that the server is not frozen */
+		of[i]->mute = asked[i].mute && !of[i]->link_spoke;
 	}
 	ask_others(asked, of, count, reports);
 }

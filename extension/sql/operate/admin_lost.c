@@ -234,6 +234,29 @@ shard_admin_write_off(PG_FUNCTION_ARGS)
 }
 
 /*
+ * Error at the very start that is to be admitted: until it is, no coordinator hears what it says but its claim, and the
+ * command would wait in vain.
+ */
+static void
+check_not_refused_here(int32 node, int32 incarnation)
+{
+	ShardBoardView view;
+
+	shard_board_get(shard_shmem_database(), &view);
+	if (view.node != node || view.handle || view.downed || view.refusal[0] == '\0' ||
+		shard_cluster_view_coordinator(shard_cluster_view_reports()) == node)
+		return;
+	ereport(
+		ERROR,
+		(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+		 errmsg("shard_admit() is refused for node %d here", node),
+		 errdetail("This server is the start of node %d that waits to be admitted: no coordinator "
+				   "takes commands from it.",
+				   node),
+		 errhint("Call shard_admit(%d, %d) at another member.", node, incarnation)));
+}
+
+/*
  * shard_admit(node int, incarnation int) returns void. The number says which newcomer is meant: that
  * which would follow the one that the caller knows.
  */
@@ -264,6 +287,7 @@ shard_admin_admit(PG_FUNCTION_ARGS)
 		(void) shard_command_send(&command, SHARD_COMMAND_TIMEOUT, "this node cannot go on now");
 		PG_RETURN_VOID();
 	}
+	check_not_refused_here(node, incarnation);
 	(void) command_about(fcinfo, "shard_admit()", SHARD_COMMAND_ADMIT);
 	PG_RETURN_VOID();
 }

@@ -145,6 +145,8 @@ typedef struct Difference
 	const char *type;	 /* name, as a literal */
 	const char *setting; /* the first, or the first that is fixed; NULL: none */
 	bool fixed;			 /* at least one cannot be altered */
+	const char
+		*handler; /* of a suspended type, if the handler is the same, as a literal; NULL: not so */
 	StringInfoData detail;
 	StringInfoData remedy; /* calls that alter those which can be */
 } Difference;
@@ -169,6 +171,33 @@ compare(Difference *difference, const char *setting, const char *stored, const c
 					 stored ? stored : "null", wanted ? wanted : "null");
 }
 
+/*
+ * What can be done about the differences. A setting that cannot be altered is no reason to drop a type that has states:
+ * that comes last.
+ */
+static const char *
+remedies(const Difference *difference)
+{
+	StringInfoData hint;
+
+	initStringInfo(&hint);
+	if (difference->handler != NULL)
+		appendStringInfo(&hint,
+						 "The type is suspended: once its code is mended, shard_alter(%s, "
+						 "'handler', %s) lets the type go on with the settings that it has.",
+						 difference->type, difference->handler);
+	if (difference->remedy.len > 0)
+		appendStringInfo(&hint, "%sUse %s.", hint.len > 0 ? " " : "", difference->remedy.data);
+	if (difference->fixed)
+		appendStringInfo(
+			&hint,
+			"%sSetting \"%s\" cannot be altered: call shard_start() with the value that "
+			"the type has, or use another name for a type with another value. "
+			"shard_drop_type(%s) removes this type, with force => true also its states.",
+			hint.len > 0 ? " " : "", difference->setting, difference->type);
+	return hint.data;
+}
+
 /* Error that names what differs and says what to do about it. */
 static void
 refuse_differences(const char *name, const Difference *difference)
@@ -177,11 +206,7 @@ refuse_differences(const char *name, const Difference *difference)
 			(errcode(ERRCODE_DUPLICATE_OBJECT),
 			 errmsg("entity type \"%s\" exists with another \"%s\"", name, difference->setting),
 			 errdetail_internal("%s", difference->detail.data),
-			 difference->fixed
-				 ? errhint("This cannot be altered: use another name, or drop the type with "
-						   "shard_drop_type(%s).",
-						   difference->type)
-				 : errhint("Use %s.", difference->remedy.data)));
+			 errhint("%s", remedies(difference))));
 }
 
 /*
@@ -261,6 +286,8 @@ start_again(const ShardType *type, const ShardAdminType *wanted)
 		compare(&difference, "handler", stored.handler.name, wanted->handler.name,
 				stored.handler.state_type != wanted->handler.state_type &&
 					shard_admin_has_state_type(&stored));
+	else if (stored.problem)
+		difference.handler = quote_literal_cstr(stored.handler.name);
 	for (int id = 0; id < SHARD_SETTING_COUNT; id++)
 		compare(&difference, shard_settings_name((ShardSettingId) id), stored.settings.value[id],
 				wanted->settings.value[id], shard_settings_is_fixed((ShardSettingId) id));

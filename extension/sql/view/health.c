@@ -39,6 +39,9 @@ PG_FUNCTION_INFO_V1(shard_health);
 /* An inbox is nearly full at this percentage of shard.inbox_max_size. */
 #define NEARLY_FULL 80
 
+/* As many shards of a problem are named. */
+#define SHARDS_NAMED "20"
+
 /* Rows of one text column: a problem each. */
 static const ShardStatement in_tables = {
 	"SELECT format('entity type \"%s\" is suspended: %s', t.type_name, p.problem)"
@@ -91,12 +94,19 @@ static const ShardStatement in_tables = {
 	" WHERE t.mode = 'stopped' GROUP BY t.type_name"
 	" HAVING min(w.since) < clock_timestamp() - interval '5 minutes'"
 	" UNION ALL "
-	"SELECT format('shard %s of entity type \"%s\" stands still: the cluster says that it is here in "
-	"epoch %s, but it is %s here; if its states are nowhere any more, or not to be used, see shard_give_up()', r.shard, t.type_name, r.epoch,"
-	" coalesce(o.state || ' in epoch ' || o.epoch, 'not'))"
-	" FROM shard.node n JOIN shard.route r ON r.node = n.node_id JOIN shard.type t USING (type_id)"
-	" LEFT JOIN shard.own o USING (type_id, shard)"
-	" WHERE o.state IS NULL OR o.epoch < r.epoch"
+	"SELECT format(CASE count(*) WHEN 1 THEN"
+	" 'shard %2$s of entity type \"%3$s\" stands still: the cluster says that it is here in epoch %4$s, "
+	"but it is %5$s here; if its states are nowhere any more, or not to be used, see shard_give_up()' ELSE"
+	" '%1$s shards of entity type \"%3$s\" stand still: the cluster says that they are here in epoch %4$s, "
+	"but they are %5$s here: shards %2$s; if their states are nowhere any more, or not to be used, see "
+	"shard_give_up()' END, count(*),"
+	" array_to_string((array_agg(s.shard ORDER BY s.shard))[:" SHARDS_NAMED "], ', ') ||"
+	" CASE WHEN count(*) > " SHARDS_NAMED " THEN ', ...' ELSE '' END, s.type_name, s.epoch, s.here)"
+	" FROM (SELECT t.type_name, r.shard, r.epoch, coalesce(o.state || ' in epoch ' || o.epoch, 'not') AS here"
+	"  FROM shard.node n JOIN shard.route r ON r.node = n.node_id JOIN shard.type t USING (type_id)"
+	"  LEFT JOIN shard.own o USING (type_id, shard)"
+	"  WHERE o.state IS NULL OR o.epoch < r.epoch) s"
+	" GROUP BY s.type_name, s.epoch, s.here"
 	" UNION ALL "
 	"SELECT format('messages for node %s wait since %s; see shard_peers', k.node,"
 	" date_trunc('second', min(k.kept_at)))"

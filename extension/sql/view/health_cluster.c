@@ -457,18 +457,21 @@ check_claim(ShardHealth *health, const ShardBoardView *view, const ShardDirector
 			psprintf(
 				"a clone or copy of node %d wants its place and is refused, and the address of "
 				"node %d does not lead to it, or a caller speaks to node %d in its name: the "
-				"server log of node %d has the role and where the call came from; to let one in, "
-				"make sure that the one before does not live, and call shard_admit(%d, %d)",
+				"server log of node %d has the role and where the call came from; end that "
+				"server, if it is an old primary or a copy; to let it in, make sure that the one "
+				"before does not live, and call shard_admit(%d, %d) at a member other than node %d",
 				member->node, member->node, coordinator, coordinator, member->node,
-				member->record.inc_no + 1));
+				member->record.inc_no + 1, member->node));
 		return;
 	}
 	shard_health_add(
 		health,
-		psprintf("another start or a copy of node %d wants its place and is refused, see the "
-				 "server log of node %d; to let it in, make sure that the one before does not "
-				 "live, and call shard_admit(%d, %d)",
-				 member->node, coordinator, member->node, member->record.inc_no + 1));
+		psprintf(
+			"another start or a copy of node %d wants its place and is refused, see the "
+			"server log of node %d; end that server, if it is an old primary or a copy; to let "
+			"it in, make sure that the one before does not live, and call shard_admit(%d, %d) "
+			"at a member other than node %d",
+			member->node, coordinator, member->node, member->record.inc_no + 1, member->node));
 }
 
 static void

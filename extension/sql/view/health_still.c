@@ -554,7 +554,9 @@ check_turn(ShardHealth *health, ShardDatabase *db, int worker, int pid)
 }
 
 /*
- * Since when a worker has done nothing: a turn of many calls, as of batch handlers, may be long, and comes further meanwhile.
+ * Since when a worker has done nothing: a turn of many calls, as of batch handlers, may be long, and comes further
+ * meanwhile. A process has had no more time than it lives. Of several processes that ended, one after the other, the time
+ * is counted as one, since each of them may be young.
  */
 static TimestampTz
 idle_since(ShardWorkerSlot *slot, const ShardWorkerTurns *turns)
@@ -562,8 +564,19 @@ idle_since(ShardWorkerSlot *slot, const ShardWorkerTurns *turns)
 	TimestampTz at;
 	TimestampTz since = shard_shmem_turn(slot, &at);
 	bool is_long = since != 0 && GetCurrentTimestamp() - since > STILL_SECONDS * USECS_PER_SEC;
+	TimestampTz moved = turns->ended > 1 ? turns->moved_at : Max(turns->moved_at, turns->began_at);
 
-	return is_long ? Max(at, turns->moved_at) : turns->moved_at;
+	return is_long ? Max(at, moved) : moved;
+}
+
+/* What is to be said of a worker that did nothing: a process that has just begun is not the one to look at. */
+static const char *
+why_idle(ShardWorkerSlot *slot, const ShardWorkerTurns *turns)
+{
+	if (GetCurrentTimestamp() - turns->began_at >= STILL_SECONDS * USECS_PER_SEC)
+		return why_unmoved(slot);
+	return psprintf("%d processes of this worker have ended in that time; see the server log",
+					turns->ended);
 }
 
 /*
@@ -607,7 +620,7 @@ check_worker(ShardHealth *health, ShardDatabase *db, int worker, List *found)
 								  ? asked
 								  : psprintf("entity \"%s\" of type \"%s\" and maybe others wait",
 											 first->entity, type_name(first)),
-							  why_unmoved(slot), how_it_ends(slot, pid)));
+							  why_idle(slot, &turns), how_it_ends(slot, pid)));
 }
 
 void
