@@ -22,7 +22,13 @@
 /* So often in a row a worker may end for a type. */
 #define MOST_STUCK 3
 
-/* Problems that are stored, and hold until the type's row is written: each goes on with the call that lets the type go on. */
+/*
+ * Problems that are stored, and hold until the type's row is written: each goes on with the call that lets the type go on.
+ * They are known again by their SQLSTATEs, which no other problem has: texts change.
+ */
+#define STUCK_CODE ERRCODE_QUERY_CANCELED
+#define CRASHED_CODE ERRCODE_EXTERNAL_ROUTINE_EXCEPTION
+
 #define STUCK_PROBLEM \
 	"code of the type could not be cancelled three times in a row, or ended its region worker by an error; mend the " \
 	"code, then let the type go on: "
@@ -206,13 +212,6 @@ with_way_out(const ShardType *type, const char *text)
 					quote_literal_cstr(type->handler_name));
 }
 
-/* Is that problem stored? */
-static bool
-has_problem(const ShardType *type, const char *text)
-{
-	return type->problem != NULL && strncmp(type->problem, text, strlen(text)) == 0;
-}
-
 /*
  * Whether code of the type's owner had to be ended with its worker again and again. Once the problem is stored it holds
  * until the type is started or altered, which is taken for a mend: then the count begins at zero.
@@ -221,7 +220,7 @@ static bool
 is_stuck(const ShardType *type)
 {
 	ShardWorkerSlot *slot = shard_shmem_my_worker();
-	bool stored = has_problem(type, STUCK_PROBLEM);
+	bool stored = type->problem_code == STUCK_CODE;
 
 	if (slot == NULL || slot->stuck_type != type->type_id)
 		return stored;
@@ -237,7 +236,7 @@ is_stuck(const ShardType *type)
 static bool
 is_crashing(const ShardType *type)
 {
-	return has_problem(type, CRASHED_PROBLEM) || shard_crash_count(type) >= SHARD_MOST_CRASHES;
+	return type->problem_code == CRASHED_CODE || shard_crash_count(type) >= SHARD_MOST_CRASHES;
 }
 
 bool
@@ -279,12 +278,12 @@ shard_local_refresh(ShardLocalType *local)
 	if (problem == NULL && is_stuck(type))
 	{
 		problem = with_way_out(type, STUCK_PROBLEM);
-		sqlstate = ERRCODE_QUERY_CANCELED;
+		sqlstate = STUCK_CODE;
 	}
 	if (problem == NULL && is_crashing(type))
 	{
 		problem = with_way_out(type, CRASHED_PROBLEM);
-		sqlstate = ERRCODE_EXTERNAL_ROUTINE_EXCEPTION;
+		sqlstate = CRASHED_CODE;
 	}
 
 	/* The next call compiles it again; if that fails, it is that call's failure. */

@@ -39,6 +39,7 @@ typedef struct ShardType
 	uint32 row_version; /* of its row and of its handler's: xmin of each; others after any change */
 	uint32 handler_version;
 	char *problem;		 /* stored reason why messages wait, or NULL */
+	int problem_code;	 /* its SQLSTATE; 0: there is none */
 	char *cluster_owner; /* owner in the cluster, if another role: messages wait; or NULL */
 
 	int number_of_shards;

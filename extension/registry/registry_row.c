@@ -60,6 +60,15 @@ table_owner(Oid relid, Oid fallback)
 	return owner;
 }
 
+/* An SQLSTATE that this file has stored. */
+static int
+read_sql_state(Datum value)
+{
+	char *code = TextDatumGetCString(value);
+
+	return strlen(code) == 5 ? MAKE_SQLSTATE(code[0], code[1], code[2], code[3], code[4]) : 0;
+}
+
 /* A mode by its name. */
 static ShardTypeMode
 parse_mode(const char *mode)
@@ -214,6 +223,8 @@ shard_registry_row_read(HeapTuple tuple, TupleDesc desc, ShardType *type,
 	type->mode = parse_mode(TextDatumGetCString(value[COLUMN_MODE]));
 	if (!isnull[COLUMN_PROBLEM])
 		type->problem = TextDatumGetCString(value[COLUMN_PROBLEM]);
+	if (!isnull[COLUMN_PROBLEM_CODE])
+		type->problem_code = read_sql_state(value[COLUMN_PROBLEM_CODE]);
 	if (!isnull[COLUMN_CLUSTER_OWNER])
 		type->cluster_owner = TextDatumGetCString(value[COLUMN_CLUSTER_OWNER]);
 	type->number_of_shards = DatumGetInt32(value[COLUMN_NUMBER_OF_SHARDS]);
