@@ -27,6 +27,9 @@
 /* Another session has the extension locked, or the server has no room: look again after this time. */
 #define BUSY_MS 20
 
+/* The server has no room: the pause grows up to this, since the server may log a page for each attempt. */
+#define WANT_MS 1000
+
 /* The same for the tables that are written here: said after this time, and again after a minute. */
 #define LOCKED_MS 1000
 #define SAY_AGAIN_MS (60 * 1000)
@@ -99,6 +102,7 @@ typedef struct Start
 	const char *const *tables; /* to be tried, beside those that any step may write */
 	int count;
 	bool has_tables; /* set: it has them all */
+	bool wants;		 /* set: the server had no room */
 	TimestampTz since;
 	TimestampTz said; /* of what is waited for */
 } Start;
@@ -169,6 +173,7 @@ try_enter(Start *start)
 {
 	volatile bool entered = false;
 
+	start->wants = false;
 	PG_TRY();
 	{
 		entered = enter(start);
@@ -179,6 +184,7 @@ try_enter(Start *start)
 
 		if (!is_want(geterrcode()))
 			PG_RE_THROW();
+		start->wants = true;
 		error = shard_attempt_take_error();
 		AbortCurrentTransaction();
 		say_want(error);
@@ -200,8 +206,9 @@ begin(Start *start)
 	if (wait_event == 0)
 		wait_event = ShardWaitEvent("ShardControlMain");
 	start->since = GetCurrentTimestamp();
-	while (!try_enter(start))
-		(void) shard_worker_wait(BUSY_MS, wait_event);
+	for (int pause = BUSY_MS; !try_enter(start);
+		 pause = start->wants ? Min(2 * pause, WANT_MS) : BUSY_MS)
+		(void) shard_worker_wait(pause, wait_event);
 	PushActiveSnapshot(GetTransactionSnapshot());
 }
 

@@ -263,8 +263,8 @@ note_stuck(void)
 static void
 at_exit(int code, Datum arg)
 {
-	note_stuck();
 	disable_timeout(timer, false);
+	note_stuck();
 }
 
 /* In the signal handler of a crash: of which type code runs; false: of none (crash.c). */

@@ -7,7 +7,6 @@
 #include "route/routing.h"
 #include "route/routing_store.h"
 
-/* Parked messages of one type, for its buffer_size. */
 /*
  * By what a type of that number is seen to be another one than before: it was dropped, with what was parked of it, and
  * started again. A proxy has no state table, so any change of its row counts.
@@ -18,6 +17,7 @@ typedef struct ShardParkedOf
 	uint32 row_version; /* of a proxy; else 0 */
 } ShardParkedOf;
 
+/* Parked messages of one type, for its buffer_size. */
 typedef struct ShardParkedCount
 {
 	int64 found;	/* by a recount, */

@@ -64,6 +64,8 @@ static void
 test_put_back(void)
 {
 	ShardCommand admit = {.kind = SHARD_COMMAND_ADMIT, .node = 2, .asker.token = 7};
+	ShardControl prepare = {.kind = SHARD_CONTROL_PREPARE};
+	int64 vote;
 	int32 before;
 
 	put_back();
@@ -74,7 +76,12 @@ test_put_back(void)
 	ok(!machines[AT].node->handling, "and stops");
 	ok(shard_node_superseded_by(machines[AT].node) > before, "knowing which incarnation lives: %d",
 	   shard_node_superseded_by(machines[AT].node));
-	ok(!shard_node_fenced(machines[AT].node), "not for good:");
+	vote = promised(AT);
+	prepare.b = ((vote >> 16) + 1) << 16 | 1;
+	give_as(AT, 1, 0, prepare);
+	is_int(promised(AT), vote,
+		   "it votes no more, as it may have forgotten what the one that lives has promised,");
+	ok(!shard_node_fenced(machines[AT].node), "but not for good:");
 	stop(AT);
 	come_up();
 	run(5 * SHARD_SECOND);

@@ -414,7 +414,7 @@ receive(ShardNode *node, int64 now, int32 via, const char *bytes, size_t length)
 		bool heard = now - node->coordinator_heard < SHARD_ELECTION_TIMEOUT &&
 					 node->coordinator != 0 && node->coordinator != message.from;
 
-		if (!node->found_itself)
+		if (!shard_node_is_in_place(node))
 			return;
 		shard_proposer_saw_ballot(node->proposer, message.b);
 		shard_voter_observe(node->voter, &message);

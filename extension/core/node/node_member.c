@@ -47,11 +47,10 @@ may_handle_early(const ShardNode *node)
 {
 	ShardMemberRecord self;
 
-	return node->superseded_by == 0 && node->found_itself &&
-		   node->start_kind == SHARD_START_RESTART && node->inc_no > 0 &&
-		   shard_node_get_member(node, node->id, &self) && self.inc_no == node->inc_no &&
-		   shard_membership_is_member(self.status) && self.gate == SHARD_GATE_LOCAL &&
-		   !has_leases(node);
+	return shard_node_is_in_place(node) && node->start_kind == SHARD_START_RESTART &&
+		   node->inc_no > 0 && shard_node_get_member(node, node->id, &self) &&
+		   self.inc_no == node->inc_no && shard_membership_is_member(self.status) &&
+		   self.gate == SHARD_GATE_LOCAL && !has_leases(node);
 }
 
 void
@@ -144,9 +143,11 @@ fence(ShardNode *node, const char *why)
 static void
 superseded(ShardNode *node, int32 inc_no)
 {
-	if (node->superseded_by == inc_no)
-		return;
+	bool news = node->superseded_by == 0;
+
 	node->superseded_by = inc_no;
+	if (!news)
+		return;
 	shard_action_log(
 		node->out, 19 /* WARNING */,
 		"node %d is not admitted and stops: incarnation %d of it is the cluster's, and "
@@ -467,7 +468,7 @@ heartbeat(ShardNode *node, int64 now, const ShardControl *message)
 	ShardMemberRecord sender;
 	ShardControl *reply;
 
-	if (!node->found_itself)
+	if (!shard_node_is_in_place(node))
 	{
 		/*
 		 * A coordinator that calls here knows where this node is, by a record that this node may lack: it learns, and

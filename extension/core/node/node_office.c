@@ -67,7 +67,7 @@ candidate_rank(const ShardNode *node)
 	if (!entry || !shard_record_get_voters(entry, &voters) ||
 		!shard_node_get_member(node, node->id, &self) || node->config.journal_voter ||
 		(node->stopping && !votes_alone(node)) ||
-		(node->start_kind == SHARD_START_COPY && !node->admitted) || !node->found_itself)
+		(node->start_kind == SHARD_START_COPY && !node->admitted) || !shard_node_is_in_place(node))
 		return -1;
 	if (!node->admitted && node->start_kind != SHARD_START_RESTART &&
 		self.gate != SHARD_GATE_STANDBY && !shard_node_is_alone(node))

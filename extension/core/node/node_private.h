@@ -382,6 +382,13 @@ extern void shard_node_member_heard(ShardNode *node, int64 now, int32 from);
  */
 extern void shard_node_member_called(ShardNode *node, const ShardControl *message);
 
+/* Is this database the one at the node's address (I11), and no former life of the node (I4)? Else it neither votes nor handles. */
+static inline bool
+shard_node_is_in_place(const ShardNode *node)
+{
+	return node->found_itself && node->superseded_by == 0;
+}
+
 /* Is the incarnation one that this database has claimed since it was admitted last (I7)? */
 extern bool shard_node_member_claimed(const ShardNode *node, ShardUuid uuid);
 
