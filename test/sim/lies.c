@@ -8,6 +8,8 @@
 #include "world.h"
 
 #include "core/map/control.h"
+#include "core/member/roster_private.h"
+#include "core/node/node_private.h"
 
 #define FAR_BALLOT ((INT64CONST(1) << 62) - 2)
 
@@ -44,9 +46,29 @@ is_changing(const Instance *instance, int32 node)
 								  (ShardMapKey){SHARD_MAP_MEMBER, node, 0});
 }
 
+/* What a member has said of itself and the others, as its coordinator has noted it. */
+static RosterMember
+noted(const Instance *instance, int32 node)
+{
+	const RosterMember *member =
+		instance->node->in_office ? shard_roster_member(instance->node->roster, node) : NULL;
+
+	return member ? *member : (RosterMember){0};
+}
+
+static bool
+is_noted(const Instance *instance, int32 node, const RosterMember *before)
+{
+	RosterMember now = noted(instance, node);
+
+	return now.confirmed > before->confirmed || now.n_reports != before->n_reports ||
+		   memcmp(now.reports, before->reports, now.n_reports * sizeof(int32)) != 0;
+}
+
 /* What he says: numbers that are well formed, and wrong. */
 static ShardControl
-make_up(Instance *instance, int32 from, uint32 number, ShardMapEntry *entry, ShardArena *arena)
+make_up(Instance *instance, int32 from, uint32 number, ShardMapEntry *entry, int32 *node,
+		ShardArena *arena)
 {
 	const ShardMap *learned = shard_node_learned(instance->node);
 	ShardControl message = {.era = shard_node_era(instance->node)};
@@ -55,7 +77,7 @@ make_up(Instance *instance, int32 from, uint32 number, ShardMapEntry *entry, Sha
 	static const ShardControlKind votes[] = {SHARD_CONTROL_PREPARE, SHARD_CONTROL_SYNC,
 											 SHARD_CONTROL_ACCEPT, SHARD_CONTROL_HEARTBEAT};
 
-	switch (number % 9)
+	switch (number % 11)
 	{
 		case 0:
 			message.kind = votes[number / 5 % lengthof(votes)];
@@ -113,6 +135,17 @@ make_up(Instance *instance, int32 from, uint32 number, ShardMapEntry *entry, Sha
 			message.inc_no = incarnation_of(instance, from);
 			message.uuid = (ShardUuid){0xbad, number};
 			break;
+		case 9:
+			/* whom the member is to miss, and that it has left nothing undone; of no ballot, as it votes for none */
+			message.kind = SHARD_CONTROL_HEARTBEAT_ACK;
+			message.b = from;
+			message.n = PG_INT64_MAX / 2;
+			message.voter_state = SHARD_VOTER_AMNESIAC;
+			message.uuid = (ShardUuid){number / 12 % 2, number};
+			*node = (int32) (number / 11 % 6) + 1;
+			message.nodes = node;
+			message.n_nodes = 1;
+			break;
 		default:
 			home.phase = SHARD_HOME_STABLE;
 			message.kind = number / 5 % 2 ? SHARD_CONTROL_LEARN : SHARD_CONTROL_SHARD_HOMES;
@@ -137,6 +170,8 @@ lies_tell(World *world, Instance *instance, int32 from, uint32 number)
 	ShardMapEntry entry;
 	ShardControl message;
 	StringInfoData bytes;
+	RosterMember before;
+	int32 node;
 	bool fenced;
 	bool well;
 	bool changing;
@@ -148,13 +183,15 @@ lies_tell(World *world, Instance *instance, int32 from, uint32 number)
 	well = shard_voter_state(shard_node_voter(instance->node)) == SHARD_VOTER_OK;
 	era = shard_node_era(instance->node);
 	changing = is_changing(instance, from);
+	before = noted(instance, from);
 	arena = shard_arena_create();
-	message = make_up(instance, from, number, &entry, arena);
+	message = make_up(instance, from, number, &entry, &node, arena);
 	message.cluster = shard_node_cluster(instance->node);
 	message.protocol_version = SHARD_PROTOCOL_VERSION;
 	message.from = from;
 	if (message.kind == SHARD_CONTROL_COMMAND ||
-		message.kind == SHARD_CONTROL_GRACEFUL_SHUTDOWN_REQ)
+		message.kind == SHARD_CONTROL_GRACEFUL_SHUTDOWN_REQ ||
+		message.kind == SHARD_CONTROL_HEARTBEAT_ACK)
 		message.from_inc = incarnation_of(instance, from);
 	/* Who decides is believed (see above), and who was called, for himself. */
 	if (via != from &&
@@ -177,6 +214,9 @@ lies_tell(World *world, Instance *instance, int32 from, uint32 number)
 					   instance->dsn);
 		else if (message.from_inc != 0 && !changing && is_changing(instance, from))
 			check_fail(world->check, "T7: node %d leaves, or is emptied, by somebody's word", from);
+		else if (instance->node->in_office && is_noted(instance, from, &before))
+			check_fail(world->check,
+					   "T7: node %d misses others, or has left all, by somebody's word", from);
 		else if (shard_voter_promised(shard_node_voter(instance->node)) >= FAR_BALLOT / 2)
 			check_fail(world->check, "T7: %s promises the last ballot", instance->dsn);
 	}

@@ -489,6 +489,7 @@ test_strange(void)
 									.n_nodes = lengthof(nodes),
 									.nodes = nodes};
 
+			shard_roster_reported(peers[0].roster, &message, peers[0].proposer);
 			shard_roster_receive(peers[0].roster, now, &message, peers[0].proposer, out);
 			message.uuid = (ShardUuid){9, from};
 			message.uuid2 = (ShardUuid){9, 9};

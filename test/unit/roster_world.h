@@ -320,6 +320,8 @@ receive(Peer *peer, const ShardControl *message)
 		record.inc_no == message->from_inc)
 		shard_roster_heard(peer->roster, now, message->from,
 						   message->kind == SHARD_CONTROL_HEARTBEAT_ACK);
+	if (message->kind == SHARD_CONTROL_HEARTBEAT_ACK)
+		shard_roster_reported(peer->roster, message, peer->proposer);
 	shard_roster_receive(peer->roster, now, message, peer->proposer, out);
 }
 

@@ -34,7 +34,8 @@ typedef enum ShardControlKind
 							  * in vain (I14), nodes2: those of them at whose address no node was found;
 							  * ballot, remembered, uuid: as PREPARE */
 	SHARD_CONTROL_HEARTBEAT_ACK, /* b; token; learned_n; nodes: those that the sender cannot reach; accepted; ballot:
-								  * promised; voter_state; flag: it exits, and has not left everything yet (M20) */
+								  * promised; voter_state; uuid: code; flag: it exits, and has not left everything
+								  * yet (M20) */
 	SHARD_CONTROL_LEARN,	 /* above; commit_n: up to; learned: of a journal; entries */
 	SHARD_CONTROL_GET_DELTA, /* learned_n */
 	SHARD_CONTROL_COLLECT, /* uuid: start of the journal, which forgot; new_era: the one to come: say
@@ -86,7 +87,7 @@ typedef enum ShardControlKind
 	SHARD_CONTROL_COMMAND = 96, /* token; uuid: code; command; node; number; flag; text; shards */
 	SHARD_CONTROL_COMMAND_ANSWER, /* token; flag: done; outcome; result; text: why not; entries of PLAN */
 	SHARD_CONTROL_RESIGN,		  /* b: the office of that ballot is given up (R32) */
-	SHARD_CONTROL_COMMAND_CODE /* b: of the office; uuid: the code that a command, or a wish to leave, was without */
+	SHARD_CONTROL_COMMAND_CODE /* b: of the office; uuid: the code that a command, a wish to leave or a report was without */
 } ShardControlKind;
 
 /* Where the map is kept (shard.state_store_mode), as a joiner says it. */

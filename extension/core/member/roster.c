@@ -492,9 +492,8 @@ is_from_member(const ShardRoster *roster, const ShardMap *decided, const ShardCo
 }
 
 /*
- * HEARTBEAT_ACK: the members that the sender cannot reach, and how its voter is. A voter speaks
- * before its node is admitted, too, but then a copy may be speaking; it is believed while the real
- * one is silent.
+ * HEARTBEAT_ACK: how the sender's voter is. A voter speaks before its node is admitted, too, but then
+ * a copy may be speaking; it is believed while the real one is silent.
  */
 static void
 note_ack(ShardRoster *roster, int64 now, const ShardMap *decided, const ShardControl *message)
@@ -510,6 +509,19 @@ note_ack(ShardRoster *roster, int64 now, const ShardMap *decided, const ShardCon
 	if (!admitted)
 		return;
 	member->vouched = member->amnesiac ? 0 : message->from_inc;
+}
+
+void
+shard_roster_reported(ShardRoster *roster, const ShardControl *message,
+					  const ShardProposer *proposer)
+{
+	RosterMember *member = shard_roster_member(roster, message->from);
+
+	if (shard_proposer_office(proposer) != SHARD_OFFICE_HELD || !member)
+		return;
+	shard_arena_reset(roster->arena);
+	if (!is_from_member(roster, shard_proposer_decided(proposer), message))
+		return;
 	if (!message->flag)
 		member->confirmed = Max(member->confirmed, message->learned_n);
 	member->n_reports = 0;

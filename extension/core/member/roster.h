@@ -49,11 +49,17 @@ extern void shard_roster_take_office(ShardRoster *roster, int64 now, const Shard
 extern void shard_roster_heard(ShardRoster *roster, int64 now, int32 node, bool answers);
 
 /*
- * JOIN, ADMIT, I_AM, RENEW, GRACEFUL_SHUTDOWN_REQ, HEARTBEAT_ACK (for the members that the sender
- * cannot reach, and status: how its voter is). Proposes and answers; an answer that presupposes a
- * decision is sent when the question comes again after it, a grant also by the tick. JOIN: flag says
- * that the joiner has entities, homes, messages or other members; JOIN_REPLY's uuid is the cluster's
- * id, for the node to put in as in the header. I_AM: node, or else from, is the node at whose address
+ * HEARTBEAT_ACK, as the member's own word (T7): the members that it cannot reach, and flag: it exits, and has not left everything
+ * yet (M20).
+ */
+extern void shard_roster_reported(ShardRoster *roster, const ShardControl *message,
+								  const ShardProposer *proposer);
+
+/*
+ * JOIN, ADMIT, I_AM, RENEW, GRACEFUL_SHUTDOWN_REQ, HEARTBEAT_ACK (voter_state: how the sender's
+ * voter is). Proposes and answers; an answer that presupposes a decision is sent when the question
+ * comes again after it, a grant also by the tick. JOIN: flag says that the joiner has entities, homes,
+ * messages or other members; JOIN_REPLY's uuid is the cluster's id, for the node to put in as in the header. I_AM: node, or else from, is the node at whose address
  * uuid2 answered.
  */
 extern void shard_roster_receive(ShardRoster *roster, int64 now, const ShardControl *message,

@@ -267,7 +267,7 @@ commanded(ShardNode *node, int64 now, const ShardControl *message)
 	}
 	if (!node->in_office || shard_proposer_ballot(node->proposer) != message->b)
 		answer_after_office(node, message);
-	else if (!shard_node_trust_wish(node, message))
+	else if (!shard_node_trust_wish(node, now, message))
 		return;
 	else if (command.kind == SHARD_COMMAND_PLAN || is_new(node, message))
 		execute(node, now, &command);

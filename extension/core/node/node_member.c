@@ -437,6 +437,7 @@ answer_heartbeat(ShardNode *node)
 	reply->accepted = shard_map_point(shard_voter_map(node->voter));
 	reply->ballot = shard_voter_promised(node->voter);
 	reply->voter_state = shard_voter_state(node->voter);
+	reply->uuid = node->code;
 	reply->n_nodes = unreachable(node, &reply->nodes);
 	reply->flag = node->config.roster.leave_confirmed && node->status == SHARD_MEMBER_EXITING &&
 				  !node->emptied;

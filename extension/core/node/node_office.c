@@ -384,8 +384,11 @@ shard_node_office_receive(ShardNode *node, int64 now, const ShardControl *messag
 						   message->kind == SHARD_CONTROL_HEARTBEAT_ACK);
 	/* A caller may say in any member's name that it wishes to leave. */
 	if (message->kind == SHARD_CONTROL_GRACEFUL_SHUTDOWN_REQ &&
-		(!is_from_incarnation(node, message) || !shard_node_trust_wish(node, message)))
+		(!is_from_incarnation(node, message) || !shard_node_trust_wish(node, now, message)))
 		return;
+	if (message->kind == SHARD_CONTROL_HEARTBEAT_ACK && is_from_incarnation(node, message) &&
+		shard_node_trust_report(node, now, message))
+		shard_roster_reported(node->roster, message, node->proposer);
 	/* What this node itself no longer wishes for may still have been on its way. */
 	if (message->kind == SHARD_CONTROL_START_TYPE && message->from == node->id &&
 		!shard_node_type_is_wished(node, message))

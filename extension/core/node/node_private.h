@@ -27,6 +27,8 @@ typedef struct NodePeer
 	int32 node;
 	bool unreachable;
 	ShardDetector detector;
+	ShardUuid code; /* the one that it was told last, by this node in office (T7), */
+	int64 told;		/* and when */
 } NodePeer;
 
 /* A type that runs here. */
@@ -675,7 +677,13 @@ extern bool shard_node_trust_era_to_come(const ShardNode *node, int32 era);
  * In office: does a member's wish, to leave or a command, come with the code that was told to its address alone? If not, the
  * wish does not count, and the code is sent to the address.
  */
-extern bool shard_node_trust_wish(ShardNode *node, const ShardControl *message);
+extern bool shard_node_trust_wish(ShardNode *node, int64 now, const ShardControl *message);
+
+/*
+ * In office: is what a member says of others, and of what it has left undone, its own word? A caller in its name, who has not got
+ * the code, could have live nodes downed.
+ */
+extern bool shard_node_trust_report(ShardNode *node, int64 now, const ShardControl *message);
 
 /* True unless a message is about a journal (R14), and there is none, or the era is out of reach. */
 extern bool shard_node_trust_journal(const ShardNode *node, const ShardControl *message);

@@ -317,8 +317,33 @@ code_of(const ShardNode *node, int32 member, int32 inc_no)
 	return node->config.seal ? node->config.seal(node->secret, bytes, length) : (ShardUuid){0, 0};
 }
 
+/*
+ * Is the code on its way to the member already? It need not be said again for each message of a flood; one that was lost is said
+ * again after a while.
+ */
+static bool
+was_told(ShardNode *node, int64 now, int32 member, ShardUuid code)
+{
+#ifdef SHARD_MUTANT_CODES_WITHOUT_END
+	return false;
+#endif
+	for (int i = 0; i < node->n_peers; i++)
+	{
+		NodePeer *peer = &node->peers[i];
+
+		if (peer->node != member)
+			continue;
+		if (shard_record_uuid_equal(peer->code, code) &&
+			now - peer->told < SHARD_HEARTBEAT_INTERVAL)
+			return true;
+		peer->code = code;
+		peer->told = now;
+	}
+	return false;
+}
+
 bool
-shard_node_trust_wish(ShardNode *node, const ShardControl *message)
+shard_node_trust_wish(ShardNode *node, int64 now, const ShardControl *message)
 {
 	ShardUuid code = code_of(node, message->from, message->from_inc);
 	ShardControl *reply;
@@ -328,10 +353,21 @@ shard_node_trust_wish(ShardNode *node, const ShardControl *message)
 #endif
 	if (shard_record_uuid_equal(message->uuid, code))
 		return true;
+	if (was_told(node, now, message->from, code))
+		return false;
 	reply = shard_action_send(node->out, message->from, SHARD_CONTROL_COMMAND_CODE);
 	reply->b = shard_proposer_ballot(node->proposer);
 	reply->uuid = code;
 	return false;
+}
+
+bool
+shard_node_trust_report(ShardNode *node, int64 now, const ShardControl *message)
+{
+#ifdef SHARD_MUTANT_REPORTS_OF_ANYBODY
+	return true;
+#endif
+	return is_answer(node, message) || shard_node_trust_wish(node, now, message);
 }
 
 /* ---- texts ------------------------------------------------------------------------------------ */
