@@ -35,10 +35,12 @@ is_target(ShardHomes *homes, int64 now, int32 node, int32 type_id, const ShardRo
 		*why = "the target is not a member that is up";
 	else if (member.evacuated)
 		*why = "the target is being emptied";
-	else if (!region || region->stopped || !shard_homes_hosts(region, type_id))
-		*why = "the target does not host the type";
 	else if (!shard_roster_reachable(roster, node, now))
 		*why = "the target cannot be reached";
+	else if (!region || region->stopped || !shard_homes_hosts(region, type_id))
+		*why = region && region->inc_no == member.inc_no
+				   ? "the target does not host the type"
+				   : "the target has not said yet what it hosts";
 	else
 		return true;
 	return false;
