@@ -18,12 +18,16 @@
 /* The number of rows that are kept. */
 #define KEPT 10000
 
-static const char *const kinds[] = {
-	[SHARD_DECISION_MOVE_BEGUN] = "move begun",		[SHARD_DECISION_MOVED] = "moved",
-	[SHARD_DECISION_MOVE_ABORTED] = "move aborted", [SHARD_DECISION_MOVE_REFUSED] = "move refused",
-	[SHARD_DECISION_STATE_LOST] = "state lost",		[SHARD_DECISION_PINNED] = "pinned",
-	[SHARD_DECISION_EVACUATION] = "evacuation",		[SHARD_DECISION_MEMBER] = "member",
-	[SHARD_DECISION_STRATEGY] = "strategy failed"};
+static const char *const kinds[] = {[SHARD_DECISION_MOVE_BEGUN] = "move begun",
+									[SHARD_DECISION_MOVED] = "moved",
+									[SHARD_DECISION_MOVE_ABORTED] = "move aborted",
+									[SHARD_DECISION_MOVE_REFUSED] = "move refused",
+									[SHARD_DECISION_STATE_LOST] = "state lost",
+									[SHARD_DECISION_PINNED] = "pinned",
+									[SHARD_DECISION_EVACUATION] = "evacuation",
+									[SHARD_DECISION_MEMBER] = "member",
+									[SHARD_DECISION_STRATEGY] = "strategy failed",
+									[SHARD_DECISION_MOVE_WITHDRAWN] = "move withdrawn"};
 
 static ShardStatement insert_decision = {
 	"INSERT INTO shard.decision (kind, type_id, shard, from_node, to_node, epoch, why)"

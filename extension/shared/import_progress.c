@@ -10,12 +10,19 @@
 #include "storage/shmem.h"
 #include "utils/timestamp.h"
 
+#include "core/base/timing.h"
 #include "shared/import_progress.h"
 
 #include "base/compat.h"
 
 /* Imports that are remembered of one database; eight at most are under way. */
 #define NOTES 32
+
+/*
+ * What was asked of a target may wait there for this time before it begins (control_import.c), or be on its way twice.
+ * So a refusal is about what began so much later, too.
+ */
+#define BEGUN_LATE (10 * SHARD_RESEND_INTERVAL)
 
 typedef struct ImportDatabase
 {
@@ -97,6 +104,18 @@ place_for(ImportDatabase *database, const ShardShardRef *shard)
 	return oldest;
 }
 
+/*
+ * Since when a note is as it is. One that says that a shard is prepared is overtaken by all that was decided since the
+ * coordinator asked: it may have refused the move meanwhile, and does not tell the target.
+ */
+static TimestampTz
+changed_at(const ShardImportProgress *progress, TimestampTz now)
+{
+	return progress->phase == SHARD_IMPORT_PREPARING && is_over(progress)
+			   ? progress->started - BEGUN_LATE
+			   : now;
+}
+
 void
 shard_import_note(ShardDatabase *db, const ShardImportProgress *progress)
 {
@@ -107,7 +126,7 @@ shard_import_note(ShardDatabase *db, const ShardImportProgress *progress)
 	SpinLockAcquire(&database->mutex);
 	note = place_for(database, &progress->shard);
 	*note = *progress;
-	note->changed = now;
+	note->changed = changed_at(progress, now);
 	SpinLockRelease(&database->mutex);
 }
 

@@ -34,8 +34,8 @@ typedef struct ShardImportProgress
 	int64 rows_total;
 	int64 bytes_copied;
 	TimestampTz started;
-	TimestampTz changed;
-	char error[256]; /* of FAILED */
+	TimestampTz changed; /* decisions since then are about more than the note */
+	char error[256];	 /* of FAILED */
 } ShardImportProgress;
 
 /* Importing backend: notes how far the import is. The oldest note of an import that has ended is overwritten. */

@@ -8,7 +8,8 @@
  * - time-out before a worker took the request: withdrawn, certainly not
  *   executed, SQLSTATE 55P03;
  * - time-out or end of the worker after that: the outcome is unknown, SQLSTATE
- *   SH100. A cancel is 57014 as ever, and its detail says so;
+ *   SH100. A cancel is 57014 as ever, and its detail says so, until the reply
+ *   is believed: without that detail it was not executed;
  * - the worker waits for a lock of the asker's transaction, which the server's
  *   own detector cannot see: 40P01 if the request was not begun, or its handler
  *   has given up the lock, so that it may be repeated like any transaction; else
@@ -30,6 +31,7 @@
 #include "core/base/message.h"
 #include "base/duration.h"
 #include "shared/gate.h"
+#include "base/fault.h"
 #include "base/guc.h"
 #include "base/peer_errors.h"
 #include "shared/board.h"
@@ -414,16 +416,13 @@ report_outcome(const Call *call, Outcome outcome)
 }
 
 /*
- * In a PG_CATCH block: raises the error again. If the request was taken, its
- * detail says that the outcome is unknown.
+ * In a PG_CATCH block: raises the error of a request that was taken again. Its detail says that the outcome is unknown.
  */
 static void
-rethrow(ShardRingState state, MemoryContext context)
+rethrow_taken(MemoryContext context)
 {
 	ErrorData *error;
 
-	if (state == SHARD_RING_FREE || state == SHARD_RING_SUBMITTED)
-		PG_RE_THROW();
 	MemoryContextSwitchTo(context);
 	error = CopyErrorData();
 	FlushErrorState();
@@ -473,6 +472,27 @@ pass_gate(const Call *call, XLogRecPtr lsn)
 		report_outcome(call, OUTCOME_GATE);
 }
 
+/*
+ * Believes an answer. What interrupts the asker meanwhile is raised here: behind this function nobody knows any more
+ * that there is something to be said of it. A handler's error is that anyway.
+ */
+static void
+believe(const Call *call, XLogRecPtr lsn, bool failed, MemoryContext context)
+{
+	PG_TRY();
+	{
+		pass_gate(call, lsn);
+		shard_fault("ask_answered");
+		if (call->request->kind == SHARD_REQUEST_ASK && !failed)
+			CHECK_FOR_INTERRUPTS();
+	}
+	PG_CATCH();
+	{
+		rethrow_taken(context);
+	}
+	PG_END_TRY();
+}
+
 char *
 shard_ring_call(ShardDatabase *db, int worker, const ShardRequest *request, int64 timeout_us,
 				int *len)
@@ -505,7 +525,11 @@ shard_ring_call(ShardDatabase *db, int worker, const ShardRequest *request, int6
 	}
 	PG_CATCH();
 	{
-		rethrow(shard_ring_slot_leave(call.slot), context);
+		ShardRingState state = shard_ring_slot_leave(call.slot);
+
+		if (state == SHARD_RING_FREE || state == SHARD_RING_SUBMITTED)
+			PG_RE_THROW();
+		rethrow_taken(context);
 	}
 	PG_END_TRY();
 	(void) shard_ring_slot_leave(call.slot);
@@ -514,7 +538,7 @@ shard_ring_call(ShardDatabase *db, int worker, const ShardRequest *request, int6
 
 	if (outcome != OUTCOME_ANSWERED)
 		report_outcome(&call, outcome);
-	pass_gate(&call, lsn);
+	believe(&call, lsn, failed, context);
 	if (failed)
 		report_failure(&call, data, *len);
 	if (not_here)

@@ -74,10 +74,13 @@ $_->wait_value($well, 't|{}', 'node ' . $_->n . ' to be well') for $cluster->nod
 # --- a transaction that has sent -----------------------------------------------------------------
 
 $pid = $holder->query("BEGIN; SELECT shard_tell('counter', '$shard', '{}'); SELECT pg_backend_pid();") =~ s/^\D*//r;
-my $waits = qr/has no shards any more, but has not left yet\nDETAIL:  The node waits for the end of transactions that have sent messages: process $pid, whose transaction is open since /;
+$three->sql("BEGIN; SELECT shard_tell('counter', '$shard', '{}'); PREPARE TRANSACTION 'sent $_'") for 1 .. 4;
+my $waits = qr/has no shards any more, but has not left yet\nDETAIL:  The node waits for the end of transactions that have sent messages: 4 prepared transactions: "sent 1", "sent 2", "sent 3", \.\.\. \(see pg_prepared_xacts\); process $pid, whose transaction is open since /;
 ok(eval { ShardCluster::wait_for_condition(sub { said($three, "SELECT shard_leave('5 s')") =~ $waits }, 'the warning'); 1 },
 	'who leaves is told whose transaction it waits for');
-like($three->sql($health), qr/this node is leaving, and waits for the end of transactions that have sent messages: process $pid/, 'health says so');
+$three->sql("ROLLBACK PREPARED 'sent $_'") for 1 .. 3;
+like($three->sql($health), qr/this node is leaving, and waits for the end of transactions that have sent messages: prepared transaction "sent 4" \(see pg_prepared_xacts\); process $pid/, 'health says so');
+$three->sql("ROLLBACK PREPARED 'sent 4'");
 like($one->sql($health), qr/node 3 has no shards any more, and leaves when/, 'at another node, too');
 $holder->query('ROLLBACK;');
 $holder->close;

@@ -4,6 +4,7 @@
  */
 #include "postgres_fe.h"
 
+#include "core/home/homes_private.h"
 #include "core/member/membership.h"
 #include "moves_world.h"
 
@@ -108,6 +109,30 @@ test_refused(void)
 	wait_for(0, 4, 60 * SHARD_SECOND);
 	ok(ended(0, 4, false), "no answer is one, too: %s", machines[0].command_text);
 	is_int(node_of(shard), 2, "the shard stays");
+}
+
+/* A target that has just started, or whose coordinator has, may host the type, and has not said so yet (M16). */
+static void
+test_not_said_yet(void)
+{
+	HomesRegion *region;
+	int32 shard;
+
+	three(0);
+	shard = shard_at(1);
+	region = shard_homes_region(machines[0].node->homes, 2);
+	region->n_hosted = 0;
+	command(0, SHARD_COMMAND_MOVE, shard, 2, 1);
+	wait_for(0, 1, 10 * SHARD_SECOND);
+	ok(ended(0, 1, false) &&
+		   strcmp(machines[0].command_text, "the target does not host the type") == 0,
+	   "a target that hosts nothing: %s", machines[0].command_text);
+	region->inc_no--;
+	command(0, SHARD_COMMAND_MOVE, shard, 2, 2);
+	wait_for(0, 2, 10 * SHARD_SECOND);
+	ok(ended(0, 2, false) &&
+		   strcmp(machines[0].command_text, "the target has not said yet what it hosts") == 0,
+	   "one that has started since: %s", machines[0].command_text);
 }
 
 /*
@@ -310,8 +335,9 @@ test_evacuate_no_more(void)
 	run(20 * SHARD_SECOND);
 	is_int(count_homes(0, 3), SHARDS / 3, "it keeps what it has");
 	is_int(machines[0].decisions[SHARD_DECISION_MOVE_BEGUN], 0, "no move begins");
-	ok(machines[0].decisions[SHARD_DECISION_MOVE_REFUSED] > 0, "which is told: %s",
+	ok(machines[0].decisions[SHARD_DECISION_MOVE_WITHDRAWN] > 0, "which is told: %s",
 	   machines[0].decision_text);
+	is_int(machines[0].decisions[SHARD_DECISION_MOVE_REFUSED], 0, "and is no failure");
 }
 
 /* All are to be emptied at the same time: somebody is left who has the shards. */
@@ -346,6 +372,7 @@ main(void)
 	test_move();
 	test_no_ticks();
 	test_refused();
+	test_not_said_yet();
 	test_refused_for_long();
 	test_pin();
 	test_pin_ends();

@@ -49,15 +49,15 @@ typedef struct Machine
 	int n_planned; /* homes in the answer to the last plan, and the first of them */
 	ShardMapKey planned[MANY];
 	ShardHomeRecord planned_home[MANY];
-	bool mute;									/* it stops and copies nothing */
-	int32 mute_type;							/* copies nothing of this type; 0: none; */
-	int32 mute_type_too;						/* nor of this one */
-	bool unfit;									/* no shard can be copied here */
-	const char *unfit_why;						/* for that reason */
-	bool deaf;									/* nor does it say so */
-	int32 deaf_type;							/* of this type; 0: none */
-	int decisions[SHARD_DECISION_STRATEGY + 1]; /* that it told, */
-	ShardAction decision;						/* and the last one */
+	bool mute;										  /* it stops and copies nothing */
+	int32 mute_type;								  /* copies nothing of this type; 0: none; */
+	int32 mute_type_too;							  /* nor of this one */
+	bool unfit;										  /* no shard can be copied here */
+	const char *unfit_why;							  /* for that reason */
+	bool deaf;										  /* nor does it say so */
+	int32 deaf_type;								  /* of this type; 0: none */
+	int decisions[SHARD_DECISION_MOVE_WITHDRAWN + 1]; /* that it told, */
+	ShardAction decision;							  /* and the last one */
 	char decision_text[200];
 	size_t decision_length; /* of its whole text */
 	ShardAction question;	/* the last one for a strategy; what it points to is gone */

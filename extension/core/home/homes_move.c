@@ -35,10 +35,12 @@ is_target(ShardHomes *homes, int64 now, int32 node, int32 type_id, const ShardRo
 		*why = "the target is not a member that is up";
 	else if (member.evacuated)
 		*why = "the target is being emptied";
-	else if (!region || region->stopped || !shard_homes_hosts(region, type_id))
-		*why = "the target does not host the type";
 	else if (!shard_roster_reachable(roster, node, now))
 		*why = "the target cannot be reached";
+	else if (!region || region->stopped || !shard_homes_hosts(region, type_id))
+		*why = region && region->inc_no == member.inc_no
+				   ? "the target does not host the type"
+				   : "the target has not said yet what it hosts";
 	else
 		return true;
 	return false;
@@ -149,35 +151,16 @@ shard_homes_failed(HomesShard *shard, int64 now)
 	shard->not_before = now + shard->pause;
 }
 
-/* The move does not begin. Nothing was changed for it. */
-static void
-refuse(ShardHomes *homes, int64 now, HomesShard *shard, const char *why)
-{
-	ShardShardRef ref = {shard->key.type_id, shard->key.shard, shard->epoch, shard->move_id};
-
-	shard_homes_decision(homes, SHARD_DECISION_MOVE_REFUSED, ref, shard->node, shard->target, why);
-	shard_homes_move_ended(homes, shard, false, why);
-	shard_homes_failed(shard, now);
-	shard_homes_set_move(homes, shard, SHARD_MOVE_REFUSED);
-}
-
-/* The move is given up; the first reason counts. */
-static void
-give_up(HomesShard *shard, const char *why)
-{
-	if (!shard->why)
-		shard->why = pnstrdup(why, HOMES_WHY);
-}
-
 /*
  * Does the shard move because its home left (N6), was to be emptied (C13), or did not host the type (C17), and is that
- * so no more?
+ * so no more? The reason is left as it is if not.
  */
 static bool
 may_stay(ShardHomes *homes, const HomesShard *shard, const char **why)
 {
 	const HomesRegion *region = shard_homes_region(homes, shard->node);
 	ShardMemberRecord member;
+	bool stays;
 
 #ifdef SHARD_MUTANT_STAYER_IS_EMPTIED
 	if (shard->reason != SHARD_HOME_REASON_UNHOSTED)
@@ -187,17 +170,48 @@ may_stay(ShardHomes *homes, const HomesShard *shard, const char **why)
 	{
 		case SHARD_HOME_REASON_LEAVING:
 		case SHARD_HOME_REASON_EVACUATION:
-			*why = shard->reason == SHARD_HOME_REASON_LEAVING
-					   ? "its home does not leave any more"
-					   : "its home is not to be emptied any more";
-			return !shard_homes_member(homes, shard->node, &member) ||
-				   !shard_homes_gives_away(&member);
+			stays = !shard_homes_member(homes, shard->node, &member) ||
+					!shard_homes_gives_away(&member);
+			if (stays)
+				*why = shard->reason == SHARD_HOME_REASON_LEAVING
+						   ? "its home does not leave any more"
+						   : "its home is not to be emptied any more";
+			return stays;
 		case SHARD_HOME_REASON_UNHOSTED:
-			*why = "its home hosts the type again";
-			return region && shard_homes_hosts(region, shard->key.type_id);
+			stays = region && shard_homes_hosts(region, shard->key.type_id);
+			if (stays)
+				*why = "its home hosts the type again";
+			return stays;
 		default:
 			return false;
 	}
+}
+
+/*
+ * The move does not begin. Nothing was changed for it. One that nobody wants any more is no failure, whatever else was
+ * wrong with it.
+ */
+static void
+refuse(ShardHomes *homes, int64 now, HomesShard *shard, const char *why)
+{
+	ShardShardRef ref = {shard->key.type_id, shard->key.shard, shard->epoch, shard->move_id};
+	bool withdrawn = may_stay(homes, shard, &why);
+
+	shard_homes_decision(homes,
+						 withdrawn ? SHARD_DECISION_MOVE_WITHDRAWN : SHARD_DECISION_MOVE_REFUSED,
+						 ref, shard->node, shard->target, why);
+	shard_homes_move_ended(homes, shard, false, why);
+	if (!withdrawn)
+		shard_homes_failed(shard, now);
+	shard_homes_set_move(homes, shard, SHARD_MOVE_REFUSED);
+}
+
+/* The move is given up; the first reason counts. */
+static void
+give_up(HomesShard *shard, const char *why)
+{
+	if (!shard->why)
+		shard->why = pnstrdup(why, HOMES_WHY);
 }
 
 /*

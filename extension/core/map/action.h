@@ -50,8 +50,9 @@ typedef enum ShardDecision
 	SHARD_DECISION_STATE_LOST,	   /* begins with empty states; text: written off, or given up */
 	SHARD_DECISION_PINNED,		   /* to: the wish; 0: none any more */
 	SHARD_DECISION_EVACUATION,	   /* node: begins or ends to be emptied; text */
-	SHARD_DECISION_MEMBER,	/* node: its status changed; text: to what, and by which operator */
-	SHARD_DECISION_STRATEGY /* of a type, shard -1: its functions have failed; text: how */
+	SHARD_DECISION_MEMBER,	 /* node: its status changed; text: to what, and by which operator */
+	SHARD_DECISION_STRATEGY, /* of a type, shard -1: its functions have failed; text: how */
+	SHARD_DECISION_MOVE_WITHDRAWN /* did not begin: nobody wants it any more; text: why not */
 } ShardDecision;
 
 /* Arguments of a type's own strategy functions (allocation strategy "function"). */

@@ -480,8 +480,9 @@ static const char *const queries[] = {
 		" coalesce(d.to_node, -1), 0::int8, 0::int8, 0::int8,"
 		" (EXTRACT(epoch FROM d.at) OPERATOR(pg_catalog.*) 1000000)::int8, d.why"
 		" FROM (SELECT DISTINCT ON (type_id, shard) * FROM shard.decision WHERE shard IS NOT NULL"
-		" AND kind IN ('moved', 'move aborted', 'move refused') ORDER BY type_id, shard, id DESC) d"
-		" WHERE d.kind <> 'moved' AND d.at > clock_timestamp() - interval '1 hour' ORDER BY d.id DESC LIMIT 2000)",
+		" AND kind IN ('moved', 'move aborted', 'move refused', 'move withdrawn')"
+		" ORDER BY type_id, shard, id DESC) d"
+		" WHERE d.kind NOT IN ('moved', 'move withdrawn') AND d.at > clock_timestamp() - interval '1 hour' ORDER BY d.id DESC LIMIT 2000)",
 	[SHARD_INTERNAL_DECISIONS] =
 		"SELECT kind, (EXTRACT(epoch FROM at) OPERATOR(pg_catalog.*) 1000000)::int8,"
 		" coalesce(type_id, -1), coalesce(shard, -1), coalesce(from_node, -1),"

@@ -343,6 +343,7 @@ hint_for(const char *why)
 		{"could have its shards", "See shard_members, and roles of the entity types."},
 		{"member that is up", "See shard_members; a node that is down has to be started first."},
 		{"does not host", "Start the type there with shard_start(); the node needs its role."},
+		{"said yet what it hosts", "It has just started, or the coordinator has; try again."},
 		{"reached", "See shard_members and shard_peers."},
 		{"is moving", "See shard_rebalances, and try again."},
 		{"not started", "It is being started; try again. See shard_homes and shard_health()."},

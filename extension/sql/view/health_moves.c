@@ -58,7 +58,7 @@ static const ShardStatement failing = {
 	"  GROUP BY d.type_id, d.shard) f"
 	" JOIN (SELECT DISTINCT h.type_id, h.type_name FROM shard.homes() h) t USING (type_id)"
 	" LEFT JOIN shard.type y USING (type_id)"
-	" WHERE f.failures > 1 AND f.last <> 'moved'"
+	" WHERE f.failures > 1 AND f.last NOT IN ('moved', 'move withdrawn')"
 	" AND f.at > clock_timestamp() - interval '5 minutes' GROUP BY t.type_name, f.to_node",
 	1,
 	{BOOLOID}};
