@@ -221,7 +221,10 @@ WITH note AS (
     SELECT DISTINCT ON (type_id, shard) * FROM note WHERE NOT import AND what IN ('move aborted', 'move refused')
     ORDER BY type_id, shard, changed DESC NULLS LAST, ordinality
 ), home AS (
-    SELECT * FROM shard.homes()
+    /* of what may be millions those few that are looked at below */
+    SELECT h.type_name, h.type_id, h.shard, h.node, h.epoch, h.phase, h.to_node, h.reason
+    FROM shard.homes() h
+    WHERE h.phase = 'moving' OR (h.type_id, h.shard) IN (SELECT n.type_id, n.shard FROM note n)
 )
 SELECT h.type_name, h.shard, h.node AS from_node, h.to_node, coalesce(nullif(c.what, 'preparing'), 'stopping') AS phase,
        c.rows_copied, c.rows_total,
