@@ -56,11 +56,11 @@ typedef struct ShardMemberReport
 	bool coordinator;		/* as far as heard of */
 	bool link;				/* the control link to the member is open */
 	ShardNodeClaim claimed; /* a claim of its place by another database, until shard_admit() */
+	bool link_spoke;		/* link_error is the answer of a server, not its silence */
 	int64 heard_us; /* how long ago the member was heard of; -1: never since the worker started */
 	int64 answering_us;		/* how long the member has answered all calls; -1: it does not */
 	int64 failing_us;		/* how long calls failed, while it was heard; -1: they do not */
 	const char *link_error; /* of the last failure of the link; "": none, or it works again */
-	bool link_spoke;		/* that failure was the answer of a server, not its silence */
 
 	/* for shard_health alone, which asks which members are silent (N7) */
 	bool entities_run;

@@ -677,6 +677,7 @@ shard_control_link_report(int32 node, int64 now, ShardMemberReport *report)
 	report->answering_us = -1;
 	report->failing_us = -1;
 	report->link_error = "";
+	report->link_spoke = false;
 	if (link == NULL)
 		return;
 	report->link = shard_peer_state(link->peer) == SHARD_PEER_READY ||

@@ -50,14 +50,14 @@ typedef enum ShardProbeOutcome
 typedef struct ShardWorkerTurns
 {
 	TimestampTz moved_at;  /* a turn passed a row or left nothing to do, or no turn was to be run */
-	TimestampTz began_at;  /* the process began */
-	int ended;			   /* processes that ended since moved_at, in a row, by themselves */
 	TimestampTz looked_at; /* start of the last turn that did all that was due outside of the log */
 	int failures;		   /* in a row */
+	int ended;			   /* processes that ended by themselves since moved_at, one after the other */
 	TimestampTz failing_since;
 	int32 type_id; /* of the entity at which the last turn failed; 0: at none */
 	char entity[SHARD_MAX_ENTITY_ID + 1];
 	char error[SHARD_TURN_ERROR];
+	TimestampTz began_at; /* when the process began */
 } ShardWorkerTurns;
 
 /* A call of a handler that runs for long; entity and type are valid while since does not change. */
