@@ -52,7 +52,7 @@ typedef struct ShardWorkerTurns
 	TimestampTz moved_at;  /* a turn passed a row or left nothing to do, or no turn was to be run */
 	TimestampTz looked_at; /* start of the last turn that did all that was due outside of the log */
 	int failures;		   /* in a row */
-	int ended;			   /* processes that ended by themselves since moved_at, one after the other */
+	int ended; /* processes that ended by themselves since moved_at, one after the other */
 	TimestampTz failing_since;
 	int32 type_id; /* of the entity at which the last turn failed; 0: at none */
 	char entity[SHARD_MAX_ENTITY_ID + 1];

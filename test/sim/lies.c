@@ -139,7 +139,7 @@ make_up(Instance *instance, int32 from, uint32 number, ShardMapEntry *entry, int
 			/* whom the member is to miss, and that it has left nothing undone; of no ballot, as it votes for none */
 			message.kind = SHARD_CONTROL_HEARTBEAT_ACK;
 			message.b = from;
-			message.n = PG_INT64_MAX / 2;
+			message.learned_n = PG_INT64_MAX / 2;
 			message.voter_state = SHARD_VOTER_AMNESIAC;
 			message.uuid = (ShardUuid){number / 12 % 2, number};
 			*node = (int32) (number / 11 % 6) + 1;

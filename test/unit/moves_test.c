@@ -6,6 +6,7 @@
 
 #include "core/home/homes_private.h"
 #include "core/member/membership.h"
+#include "core/node/node_private.h"
 #include "moves_world.h"
 
 /* A move is done when it is decided, and the next one waits for it. */

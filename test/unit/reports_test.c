@@ -58,7 +58,7 @@ report(int32 via, ShardUuid code)
 	give_as(at, liar + 1, via,
 			(ShardControl){.kind = SHARD_CONTROL_HEARTBEAT_ACK,
 						   .b = shard_proposer_ballot(shard_node_proposer(machines[at].node)),
-						   .n = INT64CONST(1) << 60,
+						   .learned_n = INT64CONST(1) << 60,
 						   .uuid = code,
 						   .nodes = &subject,
 						   .n_nodes = 1});

@@ -19,6 +19,7 @@
 #endif
 
 #include "core/node/node_private.h"
+#include "core/node/node_trust.h"
 
 /* Commands that wait at the same time; more are refused. */
 #define MAX_COMMANDS 1000
