@@ -8,5 +8,4 @@
  * Raises ERRCODE_PROTOCOL_VIOLATION. what: which bytes, as the beginning of a sentence; part: the damaged part of them,
  * NULL: unknown; detail: what becomes of them, NULL: the error has no detail.
  */
-extern void
-shard_damage_raise(const char *what, const char *part, const char *detail) pg_attribute_noreturn();
+_Noreturn extern void shard_damage_raise(const char *what, const char *part, const char *detail);
