@@ -353,7 +353,7 @@ shard_node_reachable(const ShardNode *node, int32 id, int64 now)
 
 /* The members that this node cannot reach, in the step's arena. */
 static int
-unreachable(ShardNode *node, int32 **nodes)
+unreached(ShardNode *node, int32 **nodes)
 {
 	int count = 0;
 
@@ -439,7 +439,7 @@ answer_heartbeat(ShardNode *node)
 	reply->ballot = shard_voter_promised(node->voter);
 	reply->voter_state = shard_voter_state(node->voter);
 	reply->uuid = node->code;
-	reply->n_nodes = unreachable(node, &reply->nodes);
+	reply->n_nodes = unreached(node, &reply->nodes);
 	reply->flag = node->config.roster.leave_confirmed && node->status == SHARD_MEMBER_EXITING &&
 				  !node->emptied;
 	node->heartbeat_unnamed = !node->admitted;
