@@ -23,7 +23,7 @@
 #endif
 
 #include "core/node/node_private.h"
-#include "core/node/node_trust.h"
+#include "core/node/trust_private.h"
 #include "shard.h"
 
 #define FIRST_BALLOT ((INT64CONST(1) << 16) | SHARD_FIRST_NODE)

@@ -19,7 +19,7 @@
 #endif
 
 #include "core/node/node_private.h"
-#include "core/node/node_trust.h"
+#include "core/node/trust_private.h"
 
 /* Commands that wait at the same time; more are refused. */
 #define MAX_COMMANDS 1000

@@ -54,7 +54,7 @@
 #endif
 
 #include "core/node/node_private.h"
-#include "core/node/node_trust.h"
+#include "core/node/trust_private.h"
 
 static const ShardMapKey voters_key = {SHARD_MAP_VOTERS, 0, 0};
 

@@ -14,7 +14,7 @@
 #endif
 
 #include "core/node/node_private.h"
-#include "core/node/node_trust.h"
+#include "core/node/trust_private.h"
 
 /* The point of the learned map among its durable rows: kind 0. */
 static void

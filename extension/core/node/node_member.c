@@ -17,7 +17,7 @@
 #endif
 
 #include "core/node/node_private.h"
-#include "core/node/node_trust.h"
+#include "core/node/trust_private.h"
 #include "core/base/text.h"
 
 /* ---- workers ---------------------------------------------------------------------------------- */

@@ -14,7 +14,7 @@
 #endif
 
 #include "core/node/node_private.h"
-#include "core/node/node_trust.h"
+#include "core/node/trust_private.h"
 
 /*
  * Members that have to be told of decisions. Members that have just gone have to hear of that, too, if they are

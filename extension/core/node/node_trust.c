@@ -15,7 +15,7 @@
 #endif
 
 #include "core/node/node_private.h"
-#include "core/node/node_trust.h"
+#include "core/node/trust_private.h"
 
 /*
  * A ballot may be this far above all ballots that this node knows: 2^20 rounds, as many as 43 hours of elections

@@ -1,5 +1,5 @@
 /*
- * core/node/node_trust.h
+ * core/node/trust_private.h
  *		What a message may say, and in whose name: the checks of node_trust.c, for the files of core/node (T7).
  */
 #pragma once
