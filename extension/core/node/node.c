@@ -416,7 +416,10 @@ receive(ShardNode *node, int64 now, int32 via, const char *bytes, size_t length)
 					 node->coordinator != 0 && node->coordinator != message.from;
 
 		if (!shard_node_is_in_place(node))
+		{
+			shard_node_member_remind_former(node, &message);
 			return;
+		}
 		shard_proposer_saw_ballot(node->proposer, message.b);
 		shard_voter_observe(node->voter, &message);
 		shard_voter_receive(node->voter, now, &message, heard, node->out);

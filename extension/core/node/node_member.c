@@ -462,6 +462,14 @@ answer_by_name(ShardNode *node, int64 now)
 #endif
 }
 
+void
+shard_node_member_remind_former(ShardNode *node, const ShardControl *message)
+{
+	if (node->superseded_by != 0 &&
+		(message->kind == SHARD_CONTROL_PREPARE || message->kind == SHARD_CONTROL_HEARTBEAT))
+		shard_voter_reminded(node->voter, message, node->out);
+}
+
 /* The coordinator's heartbeat: follow it, or tell it that its time is over (R10). */
 static void
 heartbeat(ShardNode *node, int64 now, const ShardControl *message)
@@ -483,6 +491,7 @@ heartbeat(ShardNode *node, int64 now, const ShardControl *message)
 			shard_action_send(node->out, 0, SHARD_CONTROL_GET_DELTA)->learned_n =
 				shard_map_point(node->learned).n;
 		}
+		shard_node_member_remind_former(node, message);
 		return;
 	}
 	if (message->b < known)

@@ -384,6 +384,9 @@ extern void shard_node_member_heard(ShardNode *node, int64 now, int32 from);
  */
 extern void shard_node_member_called(ShardNode *node, const ShardControl *message);
 
+/* A former life votes nothing, but is reminded of what the node has voted since (R23), for it may be admitted. */
+extern void shard_node_member_remind_former(ShardNode *node, const ShardControl *message);
+
 /* Is this database the one at the node's address (I11), and no former life of the node (I4)? Else it neither votes nor handles. */
 static inline bool
 shard_node_is_in_place(const ShardNode *node)
