@@ -26,7 +26,7 @@ for my $encoding (qw(LATIN1 SQL_ASCII EUC_JP))
 	$server->safe_psql($db, "CREATE EXTENSION shard; SELECT shard_allow_peer('$ShardNodes::peer_role')");
 	my $dsn = $first->dsn =~ s/dbname=\S+/dbname=$db/r;
 	my (undef, undef, $error) = $server->psql($db, "\\set VERBOSITY verbose\nSELECT shard_join('" . $first->dsn . "', '$dsn')");
-	like($error, qr/55000: the seed's database has another encoding.*It is UTF8, that of this database is $encoding/s, "a database of $encoding does not join one of UTF8, and hears both");
+	like($error, qr/55000: the seed's database has another encoding.*The seed.s encoding is UTF8, that of this database is $encoding/s, "a database of $encoding does not join one of UTF8, and hears both");
 }
 is($first->sql('SELECT count(*) FROM shard_members'), 3, 'nor has it a number');
 
