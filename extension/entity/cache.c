@@ -225,6 +225,7 @@ passivate_type(ShardLocalType *local, void *arg)
 				pass->next = due;
 			break;
 		}
+		shard_life_passivate(entity, false);
 		shard_cache_remove(entity);
 	}
 }
@@ -264,7 +265,10 @@ evict_some(ShardLocalType *local)
 			return;
 		entity = dlist_head_element(ShardEntity, lru, &local->lru);
 		if (is_idle(entity))
+		{
+			shard_life_passivate(entity, false);
 			shard_cache_remove(entity);
+		}
 		else
 		{
 			dlist_delete(&entity->lru);

@@ -560,7 +560,7 @@ static void
 heed(ShardEntity *entity, const ShardExecution *execution)
 {
 	if (execution->stop || execution->passivate)
-		entity->let_go = true;
+		shard_life_passivate(entity, execution->stop);
 	if (execution->stop)
 		entity->now.remembered = false;
 	if (entity->ordering == NULL && execution->stop && entity->local->type->ordered_by_name != NULL)

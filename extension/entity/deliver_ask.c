@@ -145,6 +145,7 @@ shard_deliver_ask(ShardRequest *request)
 	entity = shard_cache_get(local, request->shard, request->entity, request->entity_len, true);
 	shard_turn_enlist(entity);
 	shard_turn.at = entity;
+	shard_life_wake(entity);
 	if (shard_turn_is_given_up(entity, NULL, request))
 		error = shard_turn_given_up_error();
 	else

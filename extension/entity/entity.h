@@ -19,6 +19,7 @@
 #include "storage/itemptr.h"
 #include "utils/rel.h"
 
+#include "core/entity/entity.h"
 #include "entity/handler.h"
 #include "registry/registry.h"
 
@@ -93,10 +94,12 @@ typedef struct ShardEntity
 	bool in_turn;
 	bool checked; /* now is the turn's truth */
 	bool dirty;	  /* a handler has returned */
-	bool let_go;  /* leaves memory after this turn */
 	bool stale;	  /* saved was found to be wrong */
 	int handled;  /* messages */
 	slist_node turn_link;
+
+	ShardEntityState life;		 /* in this turn (life.c) */
+	ShardEntityState saved_life; /* as of the last commit */
 
 	ShardWait wait;		  /* in this turn */
 	ShardWait saved_wait; /* as of the last commit */

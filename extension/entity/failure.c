@@ -82,6 +82,7 @@ shard_failure_dispose(ShardEntity *entity, const ShardRow *row, int attempts, bo
 	shard_held_dead_letter(&dead, attempts, error);
 	if (from_stash)
 		shard_queue_remove(entity, row);
+	(void) shard_life_step(entity, SHARD_ENTITY_ON_BURIED);
 	report(entity, error, attempts);
 	return true;
 }

@@ -130,7 +130,7 @@ run_fenced(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
 	ShardCopy before = entity->now;
 	bool checked = entity->checked;
 	bool dirty = entity->dirty;
-	bool let_go = entity->let_go;
+	ShardEntityState life = entity->life;
 	ErrorData *volatile error = NULL;
 	volatile bool cancelled = false;
 
@@ -192,7 +192,7 @@ run_fenced(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
 		entity->now = before;
 		entity->checked = checked;
 		entity->dirty = dirty;
-		entity->let_go = let_go;
+		entity->life = life;
 		if (entity->ordering != NULL)
 			entity->ordering->ended = false;
 	}
@@ -341,9 +341,10 @@ shard_handle_message(ShardEntity *entity, const ShardRow *row, int attempts, boo
 {
 	if (row->kind == SHARD_KIND_PASSIVATE)
 	{
-		entity->let_go = true;
+		shard_life_passivate(entity, false);
 		return SHARD_MESSAGE_DONE;
 	}
+	shard_life_wake(entity);
 	if (shard_handle_is_stuck(row))
 		return bury_stuck(entity, row, attempts, is_held);
 	if (shard_turn_is_given_up(entity, row, NULL))

@@ -4,7 +4,7 @@
  *
  * In the order of the way. Each file calls those that come after it, and none that comes before (test/lint.pl):
  *		turn residents report deliver deliver_ask stash order order_position handle failure dead_letter_room recount
- *		turn_commit turn_entity queue call execution turn_limit turn_log cache local_type handler crash held
+ *		turn_commit turn_entity queue call execution turn_limit turn_log cache life local_type handler crash held
  *		state_copy state_purge state_orphan state_structure state state_table state_door state_hold
  */
 #pragma once
@@ -490,6 +490,37 @@ typedef struct ShardCacheWalk
 /* The same for the entities in this number of places of the cache. False: all were visited. */
 extern bool shard_cache_some(ShardCacheWalk *walk, int places,
 							 void (*visit)(ShardEntity *entity, void *arg), void *arg);
+
+/* ---- life.c: where the life of an entity stands ----------------------------------------------- */
+
+/* Whether the type remembers its entities: no type does. */
+static inline bool
+shard_life_remembers(const ShardLocalType *local)
+{
+	return false;
+}
+
+/* One step of the machine, which must be legal. */
+extern ShardEntityAction shard_life_step(ShardEntity *entity, ShardEntityEvent event);
+
+/* A message, or an ask, is about to be handled. */
+extern void shard_life_come(ShardEntity *entity);
+
+static inline void
+shard_life_wake(ShardEntity *entity)
+{
+	if (unlikely(entity->life != SHARD_ENTITY_ACTIVE))
+		shard_life_come(entity);
+}
+
+/* What waits in front of the entity has changed. */
+extern void shard_life_follow(ShardEntity *entity);
+
+/* It leaves, unless messages wait for it; stop: for good. The next message begins another life, in this turn, too. */
+extern void shard_life_passivate(ShardEntity *entity, bool stop);
+
+/* Its shard or its type leaves, and it with them. */
+extern void shard_life_leave(ShardEntity *entity);
 
 /* ---- local_type.c: types in memory ------------------------------------------------------------ */
 

@@ -418,6 +418,7 @@ shard_order_run(ShardEntity *entity, const ShardRow *row, int attempts, bool is_
 	int64 number = 0;
 	bool numbered = false;
 
+	shard_life_wake(entity);
 	/* an error may have ended what ran before */
 	shard_turn.numbered = false;
 	if (row->kind != SHARD_KIND_TELL || shard_handle_is_stuck(row))

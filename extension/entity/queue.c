@@ -74,6 +74,8 @@ shard_queue_follow_type(ShardEntity *entity, void *arg)
 	if (entity->local->runnable && !was)
 		entity->saved_wait.not_before = 0;
 	entity->wait = entity->saved_wait;
+	shard_life_follow(entity);
+	entity->saved_life = entity->life;
 	shard_queue_follow(entity);
 }
 
@@ -83,6 +85,7 @@ shard_queue_forget(ShardEntity *entity)
 	set_due(entity, false);
 	if (entity->saved_wait.waiting != 0)
 		shard_queue_count(entity->local, -entity->saved_wait.waiting);
+	shard_life_leave(entity);
 	shard_cache_remove(entity);
 }
 
@@ -157,6 +160,7 @@ shard_queue_set(ShardEntity *entity, const ShardHeldCount *held)
 	entity->wait.waiting = held->stash + held->ordered;
 	if (held->ordered > 0 || entity->ordering != NULL)
 		set_queue(entity, held);
+	shard_life_follow(entity);
 }
 
 void
@@ -169,6 +173,7 @@ shard_queue_defer(ShardEntity *entity, const ShardRow *row, TimestampTz until, b
 	entity->wait.not_before = Max(entity->wait.not_before, until);
 	entity->wait.waiting++;
 	shard_turn.passed = true;
+	shard_life_follow(entity);
 }
 
 void
@@ -181,6 +186,7 @@ shard_queue_wait_for_room(ShardEntity *entity, const ShardRow *row, const ErrorD
 	entity->wait.deferred = true;
 	entity->wait.not_before = Max(entity->wait.not_before, next_at);
 	shard_turn.passed = true;
+	shard_life_follow(entity);
 }
 
 void
@@ -199,6 +205,7 @@ shard_queue_retry(ShardEntity *entity, const ShardRow *row, int attempts, int64 
 	entity->wait.deferred = true;
 	entity->wait.attempts = attempts;
 	entity->wait.not_before = next_at;
+	shard_life_follow(entity);
 }
 
 ShardOutcome
@@ -209,6 +216,7 @@ shard_queue_rest(ShardEntity *entity, const ShardRow *row, bool is_held)
 	{
 		entity->wait.deferred = true;
 		entity->wait.not_before = shard_turn.now + CONTENDED_PAUSE;
+		shard_life_follow(entity);
 	}
 	else
 		shard_queue_defer(entity, row, shard_turn.now + CONTENDED_PAUSE, false);
@@ -224,6 +232,7 @@ shard_queue_is_early(ShardEntity *entity, const ShardHeld *held)
 	entity->wait.not_before =
 		Min(held->next_at, shard_turn.now + entity->local->type->max_retry_backoff);
 	entity->wait.attempts = held->attempts;
+	shard_life_follow(entity);
 	return true;
 }
 
@@ -240,10 +249,12 @@ void
 shard_queue_end(ShardEntity *entity)
 {
 	entity->wait = (ShardWait){.waiting = entity->wait.waiting};
+	shard_life_follow(entity);
 }
 
 void
 shard_queue_discard(ShardEntity *entity)
 {
 	entity->wait = (ShardWait){0};
+	shard_life_leave(entity);
 }

@@ -17,15 +17,6 @@
 
 #include "base/compat.h"
 
-/* Where the life of an entity in memory stands; a message that waits for its type holds it up. */
-static ShardEntityState
-state_of(const ShardWait *wait)
-{
-	if (!wait->deferred)
-		return SHARD_ENTITY_ACTIVE;
-	return wait->suspended ? SHARD_ENTITY_QUARANTINED : SHARD_ENTITY_WAITING;
-}
-
 /* A row is put into a function's result. The function has as many columns as the reader has written. */
 static void
 put_row(ReturnSetInfo *result, Datum *values, bool *nulls, int columns)
@@ -43,10 +34,12 @@ report_entity(ShardEntity *entity, void *arg)
 	StringInfo out = arg;
 	const ShardWait *wait = &entity->saved_wait;
 
+	if (entity->saved_life == SHARD_ENTITY_NONE)
+		return;
 	shard_wire_put_int(out, entity->local->type->type_id);
 	shard_wire_put_int(out, entity->shard);
 	shard_wire_put_bytes(out, entity->id, entity->id_len);
-	shard_wire_put_int(out, shard_entity_listing(state_of(wait)));
+	shard_wire_put_int(out, shard_entity_listing(entity->saved_life));
 	shard_wire_put_int(out, entity->last_message_at);
 	shard_wire_put_int(out, wait->waiting);
 }

@@ -63,6 +63,7 @@ load_entity(int32 type_id, int shard, const char *id, int id_len, const ShardHel
 	entity = shard_cache_get(local, shard, id, id_len, true);
 	shard_queue_set(entity, held);
 	entity->saved_wait = entity->wait;
+	entity->saved_life = entity->life;
 	if (entity->ordering != NULL)
 		entity->ordering->saved = entity->ordering->now;
 	shard_queue_count(local, entity->wait.waiting);

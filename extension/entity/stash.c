@@ -118,11 +118,14 @@ run_due(ShardEntity *entity)
 
 	shard_turn_enlist(entity);
 	shard_turn.at = entity;
+	if (entity->life == SHARD_ENTITY_WAITING)
+		(void) shard_life_step(entity, SHARD_ENTITY_ON_DUE);
 	if (!entity->wait.deferred)
 		shard_order_time_out(entity);
 	shard_order_run_ready(entity, &rests);
 	if (entity->wait.deferred && !rests && !shard_order_has_ready(entity))
 		run_stash(entity);
+	shard_life_follow(entity);
 	shard_turn.begun = true;
 }
 

@@ -65,10 +65,11 @@ shard_turn_enlist(ShardEntity *entity)
 	if (entity->in_turn)
 		return;
 	entity->in_turn = true;
-	entity->checked = entity->dirty = entity->let_go = entity->stale = false;
+	entity->checked = entity->dirty = entity->stale = false;
 	entity->handled = 0;
 	entity->now = entity->saved;
 	entity->wait = entity->saved_wait;
+	entity->life = entity->saved_life;
 	begin_ordering(entity);
 	if (!local->in_turn)
 	{
@@ -207,6 +208,15 @@ shard_turn_write(ShardEntity *entity)
 	return written;
 }
 
+/* An entity that is in no state, and of which nothing waits, leaves memory. */
+static inline void
+leave_if_over(ShardEntity *entity)
+{
+	if (entity->saved_life == SHARD_ENTITY_NONE && entity->saved_wait.waiting == 0 &&
+		!entity->listed)
+		shard_cache_remove(entity);
+}
+
 /* Makes an entity's turn its truth. */
 static void
 keep_entity(ShardEntity *entity)
@@ -219,14 +229,14 @@ keep_entity(ShardEntity *entity)
 	if (held != 0)
 		shard_queue_count(local, held);
 	entity->saved_wait = entity->wait;
+	entity->saved_life = entity->life;
 	if (entity->ordering != NULL)
 		entity->ordering->saved = entity->ordering->now;
 	shard_queue_follow(entity);
 	entity->in_turn = false;
 	shard_local_count(local, entity->shard)->handled += entity->handled;
 	shard_turn.messages += entity->handled;
-	if (entity->let_go && !entity->wait.deferred && entity->wait.waiting == 0)
-		shard_cache_remove(entity);
+	leave_if_over(entity);
 }
 
 void
@@ -252,16 +262,18 @@ undo_entity(ShardEntity *entity)
 	entity->in_turn = false;
 	entity->batch_count = 0;
 	entity->wait = entity->saved_wait;
+	entity->life = entity->saved_life;
 	begin_ordering(entity);
 	if (entity->stale)
 		shard_cache_forget(entity);
 	entity->now = entity->saved;
+	leave_if_over(entity);
 }
 
 void
 shard_turn_undo_entities(void)
 {
-	slist_iter iter;
+	slist_mutable_iter iter;
 
 	while (!slist_is_empty(&shard_turn.types))
 	{
@@ -272,7 +284,7 @@ shard_turn_undo_entities(void)
 		local->looked_at = 0; /* maybe a change was not seen yet */
 		shard_state_forget(&local->table);
 		shard_state_release_forget(&local->parts);
-		slist_foreach (iter, &local->touched)
+		slist_foreach_modify (iter, &local->touched)
 			undo_entity(slist_container(ShardEntity, turn_link, iter.cur));
 	}
 }

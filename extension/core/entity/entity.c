@@ -2,8 +2,8 @@
  * core/entity/entity.c
  *		Life of an entity in its shard's memory, and what a failure does to it.
  *
- * Each legal step stands in one line with what is done about it; the table that is searched and
- * printed, and that of the actions, are both made of these lines.
+ * Each legal step stands in one line with what is done about it; the table that is printed, and those
+ * in which a step and its action are looked up, are made of these lines.
  */
 #ifndef FRONTEND
 #include "postgres.h"
@@ -42,6 +42,8 @@ static const char *const event_names[] = {
 	[SHARD_ENTITY_ON_SUSPENDED] = "suspended",
 	[SHARD_ENTITY_ON_RESUMED] = "resumed",
 	[SHARD_ENTITY_ON_SHARD_LEFT] = "shard_left",
+	[SHARD_ENTITY_ON_HELD] = "held",
+	[SHARD_ENTITY_ON_RECALLED] = "recalled",
 };
 
 StaticAssertDecl(lengthof(state_names) == SHARD_ENTITY_STATES, "each state has a name");
@@ -52,11 +54,13 @@ StaticAssertDecl(lengthof(event_names) == SHARD_ENTITY_EVENTS, "each event has a
 	STEP(NONE, START, REMEMBERING_START, STORE_START, "stored before it runs") \
 	STEP(NONE, MESSAGE, REMEMBERING_START, STORE_START, \
 		 "stored before its first message is handled; without remember_entities: active") \
+	STEP(NONE, HELD, WAITING, HOLD, "what waits of it came with its shard, or others go first") \
 	STEP(NONE, SUSPENDED, QUARANTINED, HOLD, "the message waits for the type") \
 	STEP(REMEMBERED, START, ACTIVE, HANDLE, "its turn in the recovery of the shard") \
 	STEP(REMEMBERED, MESSAGE, ACTIVE, HANDLE, "it need not be stored again") \
 	STEP(REMEMBERED, MOVED, REMEMBERING_STOP, STORE_STOP, \
 		 "it started in another shard, this one forgets it") \
+	STEP(REMEMBERED, HELD, WAITING, HOLD, "what waits of it came with its shard") \
 	STEP(REMEMBERED, SUSPENDED, QUARANTINED, HOLD, "the message waits for the type") \
 	STEP(REMEMBERED, SHARD_LEFT, NONE, FORGET, "it stays in the store, for its next home") \
 	STEP(REMEMBERING_START, START, REMEMBERING_START, NOTHING, "it is starting") \
@@ -70,6 +74,7 @@ StaticAssertDecl(lengthof(event_names) == SHARD_ENTITY_EVENTS, "each event has a
 	STEP(ACTIVE, MESSAGE, ACTIVE, HANDLE, "it is handled") \
 	STEP(ACTIVE, BURIED, ACTIVE, HANDLE, "the next message, its attempts begin at 0") \
 	STEP(ACTIVE, FAILED, WAITING, BACK_OFF, "the message is tried again, those behind it wait") \
+	STEP(ACTIVE, HELD, WAITING, HOLD, "its row is locked, or others go first; no attempt counts") \
 	STEP(ACTIVE, ENDED, WAITING, BACK_OFF, \
 		 "for entity_restart_backoff; without remember_entities: none") \
 	STEP(ACTIVE, PASSIVATE, PASSIVATING, UNLOAD, "the stop message is handled, then it leaves") \
@@ -79,6 +84,11 @@ StaticAssertDecl(lengthof(event_names) == SHARD_ENTITY_EVENTS, "each event has a
 	STEP(PASSIVATING, MESSAGE, PASSIVATING, HOLD, "it starts again when it has left") \
 	STEP(PASSIVATING, BURIED, PASSIVATING, NOTHING, \
 		 "the stop message failed; it leaves all the same") \
+	STEP(PASSIVATING, FAILED, WAITING, BACK_OFF, \
+		 "the stop message is tried again, then it leaves") \
+	STEP(PASSIVATING, HELD, WAITING, HOLD, "the stop message waits, then it leaves") \
+	STEP(PASSIVATING, RECALLED, ACTIVE, HANDLE, \
+		 "it is not idle any more; only of what left by itself") \
 	STEP(PASSIVATING, PASSIVATE, PASSIVATING, NOTHING, "it is leaving") \
 	STEP(PASSIVATING, ENDED, REMEMBERING_STOP, STORE_STOP, \
 		 "sooner than the stop message, all the same") \
@@ -113,10 +123,15 @@ StaticAssertDecl(lengthof(event_names) == SHARD_ENTITY_EVENTS, "each event has a
 
 #define AS_STEP(from, event, to, action, note) \
 	{SHARD_ENTITY_##from, SHARD_ENTITY_ON_##event, SHARD_ENTITY_##to, note},
+#define AS_NEXT(from, event, to, action, note) \
+	[SHARD_ENTITY_##from][SHARD_ENTITY_ON_##event] = 1 + SHARD_ENTITY_##to,
 #define AS_ACTION(from, event, to, action, note) \
 	[SHARD_ENTITY_##from][SHARD_ENTITY_ON_##event] = SHARD_ENTITY_DO_##action,
 
 static const ShardStep steps[] = {ENTITY_STEPS(AS_STEP)};
+
+/* The state after each step, plus 1; 0: the step is illegal. */
+static const uint8 nexts[SHARD_ENTITY_STATES][SHARD_ENTITY_EVENTS] = {ENTITY_STEPS(AS_NEXT)};
 
 static const ShardEntityAction actions[SHARD_ENTITY_STATES][SHARD_ENTITY_EVENTS] = {
 	ENTITY_STEPS(AS_ACTION)};
@@ -158,11 +173,11 @@ bool
 shard_entity_step(ShardEntityState state, ShardEntityEvent event, bool remembers,
 				  ShardEntityState *next, ShardEntityAction *action)
 {
-	int to = shard_machine_next(&shard_entity_machine, (int) state, (int) event);
+	int to = nexts[state][event];
 
-	if (to < 0 || (!remembers && needs_store(state, event)))
+	if (to == 0 || (!remembers && needs_store(state, event)))
 		return false;
-	*next = (ShardEntityState) to;
+	*next = (ShardEntityState) (to - 1);
 	*action = actions[state][event];
 	if (!remembers)
 		skip_store(event, next, action);

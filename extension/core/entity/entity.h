@@ -2,8 +2,7 @@
  * core/entity/entity.h
  *		Life of an entity in its shard's memory, and what a failure does to it.
  *
- * Made for the region worker with passivation by strategy; today shard_state_machine() shows it, and unit tests
- * run it.
+ * The region worker steps it (entity/life.c), and shard_state_machine() shows it.
  *
  * The state row is the truth, an entity in memory a copy of it: leaving is always safe. For types
  * with remember_entities a store says which entities run, so that they start again with their shard;
@@ -17,12 +16,12 @@
 /* Where an entity is; an entity that nothing is known of is in state none. */
 typedef enum ShardEntityState
 {
-	SHARD_ENTITY_NONE,		 /* -> remembering_start, remembered_not_created, quarantined */
+	SHARD_ENTITY_NONE, /* -> remembering_start, remembered_not_created, waiting, quarantined */
 	SHARD_ENTITY_REMEMBERED, /* stored, not in memory -> active, remembering_stop, quarantined */
 	SHARD_ENTITY_REMEMBERING_START, /* its start is being stored -> active, quarantined */
 	SHARD_ENTITY_ACTIVE,			/* -> passivating, waiting_for_restart, quarantined */
 	SHARD_ENTITY_PASSIVATING,		/* the stop message is due -> remembering_stop,
-									* remembered_not_created, quarantined */
+									* remembered_not_created, active, waiting, quarantined */
 	SHARD_ENTITY_WAITING,			/* backs off -> active, quarantined */
 	SHARD_ENTITY_REMEMBERING_STOP,	/* its stop is being stored -> none */
 	SHARD_ENTITY_QUARANTINED,		/* cannot run until something is mended -> remembering_start */
@@ -49,6 +48,8 @@ typedef enum ShardEntityEvent
 	SHARD_ENTITY_ON_SUSPENDED,	  /* its type cannot run, or it kills the server */
 	SHARD_ENTITY_ON_RESUMED,	  /* that was mended */
 	SHARD_ENTITY_ON_SHARD_LEFT,	  /* its shard was handed off or stopped */
+	SHARD_ENTITY_ON_HELD,		  /* messages of it wait, though none has failed */
+	SHARD_ENTITY_ON_RECALLED,	  /* a message came before its stop message: it stays */
 	SHARD_ENTITY_EVENTS
 } ShardEntityEvent;
 

@@ -1,0 +1,85 @@
+/*
+ * entity/life.c
+ *		Where the life of an entity in memory stands: the steps of the core's machine (core/entity/entity.c).
+ *
+ * Comes from: all that let something happen to an entity: handle.c and deliver_ask.c (a message), queue.c (it waits),
+ * failure.c, stash.c (its pause is over), turn_entity.c and cache.c (it leaves). Goes to: nothing but the core.
+ *
+ * ShardEntity.life is what it is in this turn, saved_life what it was after the last commit. An entity whose life is
+ * none after a commit, and of which nothing waits, leaves memory. A message for an entity that is active takes no step.
+ *
+ * Nothing here is durable, and nothing needs to be: a process that dies leaves rows, of states and of the stash, and its
+ * successor finds entities that are in no state, or wait.
+ */
+#include "postgres.h"
+
+#include "entity/internal.h"
+
+#include "base/compat.h"
+
+ShardEntityAction
+shard_life_step(ShardEntity *entity, ShardEntityEvent event)
+{
+	ShardEntityState next = entity->life;
+	ShardEntityAction action = SHARD_ENTITY_DO_NOTHING;
+	bool legal pg_attribute_unused() =
+		shard_entity_step(entity->life, event, shard_life_remembers(entity->local), &next, &action);
+
+	ShardAssert(legal);
+	entity->life = next;
+	return action;
+}
+
+void
+shard_life_come(ShardEntity *entity)
+{
+	(void) shard_life_step(entity, entity->life == SHARD_ENTITY_PASSIVATING
+									   ? SHARD_ENTITY_ON_RECALLED
+									   : SHARD_ENTITY_ON_MESSAGE);
+}
+
+void
+shard_life_follow(ShardEntity *entity)
+{
+	const ShardWait *wait = &entity->wait;
+
+	if (entity->life == SHARD_ENTITY_QUARANTINED && !wait->suspended)
+		(void) shard_life_step(entity, SHARD_ENTITY_ON_RESUMED);
+	if (entity->life == SHARD_ENTITY_WAITING && !wait->deferred)
+		(void) shard_life_step(entity, SHARD_ENTITY_ON_DUE);
+	if (!wait->deferred)
+	{
+		if (entity->life == SHARD_ENTITY_NONE && wait->waiting > 0)
+			(void) shard_life_step(entity, SHARD_ENTITY_ON_MESSAGE);
+	}
+	else if (wait->suspended)
+	{
+		if (entity->life != SHARD_ENTITY_QUARANTINED)
+			(void) shard_life_step(entity, SHARD_ENTITY_ON_SUSPENDED);
+	}
+	else if (entity->life != SHARD_ENTITY_WAITING)
+	{
+		bool failed = wait->attempts > 0 && entity->life != SHARD_ENTITY_NONE;
+
+		(void) shard_life_step(entity, failed ? SHARD_ENTITY_ON_FAILED : SHARD_ENTITY_ON_HELD);
+	}
+}
+
+void
+shard_life_passivate(ShardEntity *entity, bool stop)
+{
+	if (entity->life == SHARD_ENTITY_NONE)
+		return;
+	(void) shard_life_step(entity, SHARD_ENTITY_ON_PASSIVATE);
+	if (entity->life != SHARD_ENTITY_PASSIVATING)
+		return;
+	(void) shard_life_step(entity, stop ? SHARD_ENTITY_ON_STOPPED : SHARD_ENTITY_ON_UNLOADED);
+	shard_life_follow(entity);
+}
+
+void
+shard_life_leave(ShardEntity *entity)
+{
+	if (entity->life != SHARD_ENTITY_NONE)
+		(void) shard_life_step(entity, SHARD_ENTITY_ON_SHARD_LEFT);
+}
