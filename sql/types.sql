@@ -85,7 +85,7 @@ SELECT shard_start('x', 'counter', max_message_size => 1 << 30);
 SELECT shard_start('x', 'counter', hash => 'md5');
 SELECT shard_start('x', 'counter', max_attempts => NULL);
 SELECT shard_start('x', 'counter', retry_backoff => '1 min');
-SELECT shard_start('x', 'counter', passivation_strategy => 'lru');
+SELECT shard_start('x', 'counter', passivation_strategy => 'random');
 SELECT shard_start_proxy('x');
 
 -- Altering: by text; null is the default; what decides about places is for ever.

@@ -57,12 +57,6 @@ hash_key(CacheKey key)
 #define SH_DEFINE
 #include "lib/simplehash.h"
 
-/* Entities of one type that go at once when memory is short, before the next type is looked at. */
-#define EVICTED_AT_ONCE 64
-
-/* The most entities that are looked at after one turn: more than a turn can have brought. */
-#define EVICTED_PER_TURN 100000
-
 static MemoryContext context;
 static cache_hash *table;
 static Size total_bytes = 0;
@@ -160,11 +154,44 @@ shard_cache_make_ordering(ShardEntity *entity)
 }
 
 void
+shard_cache_make_place(ShardEntity *entity)
+{
+	ShardPlace *place = MemoryContextAllocZero(context, sizeof(ShardPlace));
+
+	place->entity = entity;
+	place->core.hash = hash_bytes((const unsigned char *) entity->id, entity->id_len);
+	entity->place = place;
+	entity->bytes += GetMemoryChunkSpace(place);
+	total_bytes += GetMemoryChunkSpace(place);
+}
+
+void
+shard_cache_drop_place(ShardEntity *entity)
+{
+	ShardPlace *place = entity->place;
+
+	if (place == NULL)
+		return;
+	if (place->leaves)
+	{
+		dlist_delete(&place->core.place);
+		shard_turn.victims--;
+	}
+	else
+		shard_passivation_remove(entity->local->region, &place->core);
+	entity->bytes -= GetMemoryChunkSpace(place);
+	total_bytes -= GetMemoryChunkSpace(place);
+	pfree(place);
+	entity->place = NULL;
+}
+
+void
 shard_cache_remove(ShardEntity *entity)
 {
 	CacheKey key = {entity->local->type->type_id, entity->shard, entity->id_len, entity->id};
 
 	free_saved(entity);
+	shard_cache_drop_place(entity);
 	dlist_delete(&entity->lru);
 	shard_local_count(entity->local, entity->shard)->entities--;
 	total_bytes -= entity->bytes;
@@ -184,119 +211,10 @@ shard_cache_touch(ShardEntity *entity, TimestampTz now)
 	dlist_push_tail(&entity->local->lru, &entity->lru);
 }
 
-/* Whether an entity may leave memory between turns: nothing of it waits. */
-static inline bool
-is_idle(const ShardEntity *entity)
-{
-	return !entity->wait.deferred && entity->wait.waiting == 0 && !entity->listed;
-}
-
-static Size
-limit(void)
-{
-	return (Size) shard_cache_size * 1024;
-}
-
-typedef struct Passivation
-{
-	TimestampTz now;
-	TimestampTz next; /* 0: never */
-} Passivation;
-
-/* Lets go of a type's idle entities. */
-static void
-passivate_type(ShardLocalType *local, void *arg)
-{
-	Passivation *pass = arg;
-	dlist_mutable_iter iter;
-
-	dlist_foreach_modify (iter, &local->lru)
-	{
-		ShardEntity *entity = dlist_container(ShardEntity, lru, iter.cur);
-		TimestampTz due = entity->last_message_at + local->type->passivate_idle_after;
-
-		if (!is_idle(entity))
-			continue;
-		if (!local->type->passivate_idle)
-			break;
-		if (due > pass->now)
-		{
-			if (pass->next == 0 || due < pass->next)
-				pass->next = due;
-			break;
-		}
-		shard_life_passivate(entity, false);
-		shard_cache_remove(entity);
-	}
-}
-
-TimestampTz
-shard_cache_passivate(TimestampTz now)
-{
-	Passivation pass = {now, 0};
-
-	shard_local_each(passivate_type, &pass);
-	return pass.next;
-}
-
-/* The type whose first entity in the list was not used for longest. */
-static void
-find_oldest(ShardLocalType *local, void *arg)
-{
-	ShardLocalType **oldest = arg;
-
-	if (dlist_is_empty(&local->lru))
-		return;
-	if (*oldest == NULL ||
-		dlist_head_element(ShardEntity, lru, &local->lru)->last_message_at <
-			dlist_head_element(ShardEntity, lru, &(*oldest)->lru)->last_message_at)
-		*oldest = local;
-}
-
-/* Removes the first entities of a type's list. Those that stay go to its end, so that they are not met again. */
-static void
-evict_some(ShardLocalType *local)
-{
-	for (int i = 0; i < EVICTED_AT_ONCE && total_bytes > limit(); i++)
-	{
-		ShardEntity *entity;
-
-		if (dlist_is_empty(&local->lru))
-			return;
-		entity = dlist_head_element(ShardEntity, lru, &local->lru);
-		if (is_idle(entity))
-		{
-			shard_life_passivate(entity, false);
-			shard_cache_remove(entity);
-		}
-		else
-		{
-			dlist_delete(&entity->lru);
-			dlist_push_tail(&local->lru, &entity->lru);
-		}
-	}
-}
-
-void
-shard_cache_evict(void)
-{
-	int left = Min(table->members, EVICTED_PER_TURN) / EVICTED_AT_ONCE + 1;
-
-	while (total_bytes > limit() && left-- > 0)
-	{
-		ShardLocalType *local = NULL;
-
-		shard_local_each(find_oldest, &local);
-		if (local == NULL)
-			return;
-		evict_some(local);
-	}
-}
-
 Size
 shard_cache_turn_limit(void)
 {
-	return limit() / 8;
+	return (Size) shard_cache_size * 1024 / 8;
 }
 
 int64

@@ -559,7 +559,11 @@ leave(void)
 static void
 heed(ShardEntity *entity, const ShardExecution *execution)
 {
-	if (execution->stop || execution->passivate)
+#ifndef SHARD_MUTANT_STOP_TWICE
+	if (execution->asked)
+		entity->stop = SHARD_STOP_ASKED;
+#endif
+	if (execution->stop || (execution->passivate && !execution->asked))
 		shard_life_passivate(entity, execution->stop);
 	if (execution->stop)
 		entity->now.remembered = false;

@@ -66,7 +66,8 @@ entity_of(const ShardRow *row)
 	shard_turn_begin_message(row);
 	if (local == NULL || row->shard < 0 || row->shard >= local->type->number_of_shards)
 	{
-		bury_stray(row, local == NULL);
+		if (!shard_stop_is_number(row))
+			bury_stray(row, local == NULL);
 		return NULL;
 	}
 	return shard_turn_entity(local, row);
@@ -79,6 +80,15 @@ shard_deliver_row(const ShardRow *row)
 
 	if (entity == NULL)
 		return;
+	if (unlikely(row->kind == SHARD_KIND_PASSIVATE) &&
+		shard_stop_passes_over(entity, row,
+							   !entity->local->runnable || shard_turn.aside ||
+								   entity->wait.deferred || shard_order_has_ready(entity)))
+		return;
+#ifdef SHARD_MUTANT_STOP_OVERTAKES
+	if (row->kind == SHARD_KIND_PASSIVATE)
+		entity->life = SHARD_ENTITY_ACTIVE, entity->wait.deferred = false;
+#endif
 	if (!entity->local->runnable)
 		shard_queue_defer(entity, row, 0, true);
 	else if (shard_turn.aside)
@@ -99,6 +109,6 @@ shard_deliver_to_stash(const ShardRow *row)
 {
 	ShardEntity *entity = entity_of(row);
 
-	if (entity != NULL)
+	if (entity != NULL && !shard_stop_passes_over(entity, row, true))
 		shard_queue_defer(entity, row, 0, !entity->local->runnable);
 }

@@ -153,7 +153,7 @@ shard_deliver_ask(ShardRequest *request)
 	if (error == NULL && !overtaken)
 	{
 		shard_turn_note_ran(entity, NULL, request);
-		shard_cache_touch(entity, shard_turn.now);
+		shard_passivate_touch(entity, shard_turn.now);
 		if (!shard_turn.careful)
 			shard_call_batch(entity);
 		shard_order_heed(entity);

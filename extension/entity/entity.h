@@ -20,6 +20,7 @@
 #include "utils/rel.h"
 
 #include "core/entity/entity.h"
+#include "core/entity/passivation.h"
 #include "entity/handler.h"
 #include "registry/registry.h"
 
@@ -81,6 +82,28 @@ typedef struct ShardOrdering
 	bool ended;		  /* the handler of the last message has said that nothing more comes */
 } ShardOrdering;
 
+/* An entity as strategies of passivation see it; NULL in entities of types without a limit. */
+typedef struct ShardPlace
+{
+	ShardPassivationEntity core;
+	struct ShardEntity *entity;
+	bool leaves; /* in the list of those that are to leave, by core.place */
+} ShardPlace;
+
+/* Why an entity has left memory; counted for each. */
+typedef enum ShardLeaveReason
+{
+	SHARD_LEAVES_IDLE,
+	SHARD_LEAVES_LIMIT,	 /* of entities in memory */
+	SHARD_LEAVES_MEMORY, /* shard.cache_size */
+	SHARD_LEAVES_ITSELF	 /* shard_passivate(), shard_stop(); not counted */
+} ShardLeaveReason;
+
+#define SHARD_LEAVES_COUNTED SHARD_LEAVES_ITSELF
+
+/* ShardEntity.stop: its handler has sent it a stop message. */
+#define SHARD_STOP_ASKED (-1)
+
 typedef struct ShardEntity
 {
 	struct ShardLocalType *local; /* its type, in this worker */
@@ -100,6 +123,11 @@ typedef struct ShardEntity
 
 	ShardEntityState life;		 /* in this turn (life.c) */
 	ShardEntityState saved_life; /* as of the last commit */
+	int64
+		stop; /* in this turn: the number of its stop message that is under way (stop.c), 0: none */
+	int64 saved_stop;		 /* as of the last commit */
+	ShardLeaveReason reason; /* why it leaves, in this turn */
+	ShardPlace *place;
 
 	ShardWait wait;		  /* in this turn */
 	ShardWait saved_wait; /* as of the last commit */
@@ -159,6 +187,7 @@ typedef struct ShardShardCount
 	int64 entities;
 	int64 handled;
 	int64 errors;
+	int64 left[SHARD_LEAVES_COUNTED]; /* by reason */
 } ShardShardCount;
 
 /* An entity type in this worker. */
@@ -172,12 +201,19 @@ typedef struct ShardLocalType
 	ShardHandler ordered_by;
 	ShardStateTable table;
 	dlist_head lru;
-	bool runnable;	  /* messages are handled, as of this turn */
-	bool followed;	  /* the same, as of the last time that its entities were told */
-	uint64 looked_at; /* registry generation of that */
-	bool burying;	  /* the type was dropped, and the turn gives up what is held of it, */
-	int64 given_up;	  /* messages given up */
-	bool buried;	  /* the giving up was committed: nothing is held of the type */
+	ShardPassivation *region; /* of a type with a limit of entities in memory; else NULL */
+	ShardPassivationShard *region_shard;	  /* its only one, */
+	ShardPassivationSettings region_settings; /* which it was made with, */
+	int region_limit;						  /* for a limit of the whole node, */
+	MemoryContext region_context;			  /* in this memory */
+	dlist_head victims; /* ShardPlace, by core.place: they are to leave between turns */
+	bool stops;			/* it has a stop message */
+	bool runnable;		/* messages are handled, as of this turn */
+	bool followed;		/* the same, as of the last time that its entities were told */
+	uint64 looked_at;	/* registry generation of that */
+	bool burying;		/* the type was dropped, and the turn gives up what is held of it, */
+	int64 given_up;		/* messages given up */
+	bool buried;		/* the giving up was committed: nothing is held of the type */
 	Oid state_table; /* as of the entities in memory; InvalidOid: the type is a proxy, or dropped */
 	bool dropped;	 /* the type was dropped here, as of the entities in memory */
 	bool reread;	 /* what is held of the type has to be read again */

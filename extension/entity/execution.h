@@ -24,6 +24,7 @@ typedef struct ShardExecution
 	MemoryContext memory; /* of the reply */
 	bool stop;			  /* shard_stop(), shard_passivate() */
 	bool passivate;
+	bool asked; /* shard_passivate() has sent a stop message, after which the entity leaves */
 } ShardExecution;
 
 extern ShardExecution *shard_execution_current(void);

@@ -21,6 +21,7 @@
 #include "utils/resowner.h"
 
 #include "base/attempt.h"
+#include "base/fault.h"
 #include "entity/internal.h"
 #include "registry/owner_session.h"
 #include "shared/shmem.h"
@@ -109,7 +110,7 @@ run_in_fence(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
 {
 	bool good = shard_turn_check(entity);
 
-	if (good && (row == NULL || shard_kind_is_message(row->kind)))
+	if (good && (row == NULL || row->kind != SHARD_KIND_START))
 		shard_call_message(entity, row, ask, execution);
 	if (!shard_turn.careful)
 		return good;
@@ -131,6 +132,7 @@ run_fenced(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
 	bool checked = entity->checked;
 	bool dirty = entity->dirty;
 	ShardEntityState life = entity->life;
+	int64 stop = entity->stop;
 	ErrorData *volatile error = NULL;
 	volatile bool cancelled = false;
 
@@ -193,6 +195,7 @@ run_fenced(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
 		entity->checked = checked;
 		entity->dirty = dirty;
 		entity->life = life;
+		entity->stop = stop;
 		if (entity->ordering != NULL)
 			entity->ordering->ended = false;
 	}
@@ -259,7 +262,8 @@ run_optimistic(ShardEntity *entity, const ShardRow *row)
 
 	shard_turn.blames_last = true;
 	good = shard_turn_check(entity);
-	if (good && shard_kind_is_message(row->kind) && !entity->local->type->batch)
+	if (good && row->kind != SHARD_KIND_START &&
+		(!entity->local->type->batch || row->kind == SHARD_KIND_PASSIVATE))
 		shard_call_message(entity, row, NULL, &execution);
 	shard_turn.blames_last = false;
 	return good;
@@ -336,15 +340,10 @@ bury_uncommitted(ShardEntity *entity, const ShardRow *row, int attempts, bool is
 	return judge(entity, row, attempts, is_held, shard_turn_given_up_error());
 }
 
-ShardOutcome
-shard_handle_message(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
+/* Runs a message, also one that stops its entity, in the turn's mode. */
+static ShardOutcome
+run(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
 {
-	if (row->kind == SHARD_KIND_PASSIVATE)
-	{
-		shard_life_passivate(entity, false);
-		return SHARD_MESSAGE_DONE;
-	}
-	shard_life_wake(entity);
 	if (shard_handle_is_stuck(row))
 		return bury_stuck(entity, row, attempts, is_held);
 	if (shard_turn_is_given_up(entity, row, NULL))
@@ -352,7 +351,8 @@ shard_handle_message(ShardEntity *entity, const ShardRow *row, int attempts, boo
 	if (!shard_turn_hold(entity->local))
 		return shard_queue_rest(entity, row, is_held);
 	shard_turn_note_ran(entity, row, NULL);
-	shard_cache_touch(entity, shard_turn.now);
+	if (likely(row->kind != SHARD_KIND_PASSIVATE))
+		shard_passivate_touch(entity, shard_turn.now);
 	if (shard_turn.careful)
 	{
 		ShardOutcome outcome = run_careful(entity, row, attempts, is_held);
@@ -364,8 +364,46 @@ shard_handle_message(ShardEntity *entity, const ShardRow *row, int attempts, boo
 		return shard_queue_rest(entity, row, is_held);
 	if (row->kind == SHARD_KIND_START)
 		return SHARD_MESSAGE_DONE;
-	if (!shard_turn.careful && entity->local->type->batch)
+	if (!shard_turn.careful && entity->local->type->batch && row->kind != SHARD_KIND_PASSIVATE)
 		shard_call_collect(entity, row);
 	entity->handled++;
 	return SHARD_MESSAGE_DONE;
+}
+
+/*
+ * The entity is to leave. What it has been sent before is handled by now, also by a batch handler; what comes after it
+ * is for its next life. It leaves as well if its stop message becomes a dead letter.
+ */
+static ShardOutcome
+stop(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
+{
+	ShardRow message;
+	ShardStop what = shard_stop_read(entity, row, &message);
+	ShardOutcome outcome = SHARD_MESSAGE_DONE;
+
+	if (what == SHARD_STOP_VOID)
+		return SHARD_MESSAGE_DONE;
+	if (what == SHARD_STOP_MESSAGE)
+	{
+		if (entity->life == SHARD_ENTITY_NONE)
+			shard_life_come(entity);
+		if (entity->batch_count > 0)
+			shard_call_batch(entity);
+		(void) shard_life_step(entity, SHARD_ENTITY_ON_PASSIVATE);
+		shard_fault("stop_met");
+		outcome = run(entity, &message, attempts, is_held);
+		shard_fault("stop_handled");
+	}
+	if (outcome != SHARD_MESSAGE_RESTS)
+		shard_life_passivate(entity, false);
+	return outcome;
+}
+
+ShardOutcome
+shard_handle_message(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
+{
+	if (unlikely(row->kind == SHARD_KIND_PASSIVATE))
+		return stop(entity, row, attempts, is_held);
+	shard_life_wake(entity);
+	return run(entity, row, attempts, is_held);
 }

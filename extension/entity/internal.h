@@ -4,8 +4,9 @@
  *
  * In the order of the way. Each file calls those that come after it, and none that comes before (test/lint.pl):
  *		turn residents report deliver deliver_ask stash order order_position handle failure dead_letter_room recount
- *		turn_commit turn_entity queue call execution turn_limit turn_log cache life local_type handler crash held
- *		state_copy state_purge state_orphan state_structure state state_table state_door state_hold
+ *		turn_commit stop turn_entity queue call execution turn_limit turn_log passivate cache life local_type
+ *		handler crash held state_copy state_purge state_orphan state_structure state state_table state_door
+ *		state_hold
  */
 #pragma once
 
@@ -66,6 +67,11 @@ typedef struct ShardTurn
 	const ShardEntity *at; /* whose message, state or stash the turn is at; NULL: at none */
 	bool reloaded;		   /* the registry was read again, for a type that it did not know */
 	ShardSecurity security;
+
+	/* stop.c, passivate.c */
+	ShardLanes lanes; /* of the worker */
+	int stops;		  /* types with a stop message; outlives turns */
+	int victims;	  /* entities over the limits of their types; outlives turns */
 
 	/* queue.c, stash.c */
 	dlist_head due;	 /* entities that wait, but not for their type; outlives turns */
@@ -242,6 +248,48 @@ extern void shard_turn_commit_forget(int32 type_id, int32 shard);
  * entity: "" if there are several.
  */
 extern const ShardType *shard_turn_commits_for(const char **entity, int *entity_len);
+
+/* ---- stop.c: what an entity handles before it leaves ------------------------------------------- */
+
+/* Whether entities of the type get a stop message before they leave. */
+static inline bool
+shard_stop_is_due(const ShardLocalType *local)
+{
+	return local->stops && local->runnable;
+}
+
+/* The type may have got a stop message, or have none any more. */
+static inline void
+shard_stop_follow(ShardLocalType *local)
+{
+	bool stops = local->type->exists && local->type->stop_message != NULL;
+
+	shard_turn.stops += (int) stops - (int) local->stops;
+	local->stops = stops;
+}
+
+/* At the end of a turn: entities that are idle, or over the limit, of types with a stop message get it. */
+extern void shard_stop_decide(void);
+
+/* Whether a row, which may be of any kind, is what a worker has decided by itself. */
+extern bool shard_stop_is_number(const ShardRow *row);
+
+/*
+ * Whether such a row is passed over, since it means nothing any more. waits: the row would have to wait, and by that
+ * means nothing either; then the entity stays.
+ */
+extern bool shard_stop_passes_over(ShardEntity *entity, const ShardRow *row, bool waits);
+
+/* What a row of kind PASSIVATE asks of its entity. */
+typedef enum ShardStop
+{
+	SHARD_STOP_VOID,   /* nothing */
+	SHARD_STOP_NONE,   /* that it leaves */
+	SHARD_STOP_MESSAGE /* that it handles this message, and leaves */
+} ShardStop;
+
+/* The same; notes why the entity leaves. */
+extern ShardStop shard_stop_read(ShardEntity *entity, const ShardRow *row, ShardRow *message);
 
 /* ---- turn_entity.c: an entity in the turn ----------------------------------------------------- */
 
@@ -447,6 +495,37 @@ extern void shard_turn_log_forget(void);
  */
 extern void shard_turn_log_strays(bool ending);
 
+/* ---- passivate.c: which entities leave memory, and when --------------------------------------- */
+
+/* The entity is the most recently used one of its type (cache.c). */
+extern void shard_cache_touch(ShardEntity *entity, TimestampTz now);
+
+/* A message, or an ask, of a type with a limit. */
+extern void shard_passivate_access(ShardEntity *entity, TimestampTz now);
+
+/* The same of any type: the entity is the most recently used one. */
+static inline void
+shard_passivate_touch(ShardEntity *entity, TimestampTz now)
+{
+	shard_cache_touch(entity, now);
+	if (unlikely(entity->local->region != NULL))
+		shard_passivate_access(entity, now);
+}
+
+/* Settings of the type may have changed, or it was dropped. */
+extern void shard_passivate_follow(ShardLocalType *local);
+
+/* Whether nothing of the entity waits; and whether its time is over, or when it will be, DT_NOEND: never. */
+extern bool shard_passivate_may_leave(const ShardEntity *entity);
+extern bool shard_passivate_is_idle(const ShardEntity *entity, TimestampTz now, TimestampTz *due);
+
+/* Calls visit for each entity that is to leave because of its type's limit; it may not remove any. */
+extern void shard_passivate_each_victim(ShardLocalType *local,
+										void (*visit)(ShardEntity *entity, void *arg), void *arg);
+
+/* After a commit: entities over the limit go; and the least recently used as long as memory is short. */
+extern void shard_passivate_between_turns(void);
+
 /* ---- cache.c: entities in memory -------------------------------------------------------------- */
 
 /* Creates the cache. */
@@ -465,14 +544,12 @@ extern void shard_cache_forget(ShardEntity *entity);
 /* Gives an entity its ordering. */
 extern void shard_cache_make_ordering(ShardEntity *entity);
 
+/* Gives an entity a place for its type's strategy of passivation; takes it away. */
+extern void shard_cache_make_place(ShardEntity *entity);
+extern void shard_cache_drop_place(ShardEntity *entity);
+
 /* Removes an entity, of which nothing may wait. */
 extern void shard_cache_remove(ShardEntity *entity);
-
-/* A message came: it is the most recently used of its type. */
-extern void shard_cache_touch(ShardEntity *entity, TimestampTz now);
-
-/* Between turns: the least recently used entities go as long as memory is short; those for which messages wait stay. */
-extern void shard_cache_evict(void);
 
 /* Bytes that one turn may add, not counting those of its last message. */
 extern Size shard_cache_turn_limit(void);

@@ -33,9 +33,13 @@ shard_life_step(ShardEntity *entity, ShardEntityEvent event)
 void
 shard_life_come(ShardEntity *entity)
 {
-	(void) shard_life_step(entity, entity->life == SHARD_ENTITY_PASSIVATING
-									   ? SHARD_ENTITY_ON_RECALLED
-									   : SHARD_ENTITY_ON_MESSAGE);
+	if (entity->life != SHARD_ENTITY_PASSIVATING)
+		(void) shard_life_step(entity, SHARD_ENTITY_ON_MESSAGE);
+	else
+	{
+		(void) shard_life_step(entity, SHARD_ENTITY_ON_RECALLED);
+		entity->stop = 0;
+	}
 }
 
 void
@@ -74,6 +78,7 @@ shard_life_passivate(ShardEntity *entity, bool stop)
 	if (entity->life != SHARD_ENTITY_PASSIVATING)
 		return;
 	(void) shard_life_step(entity, stop ? SHARD_ENTITY_ON_STOPPED : SHARD_ENTITY_ON_UNLOADED);
+	entity->stop = 0;
 	shard_life_follow(entity);
 }
 
@@ -82,4 +87,5 @@ shard_life_leave(ShardEntity *entity)
 {
 	if (entity->life != SHARD_ENTITY_NONE)
 		(void) shard_life_step(entity, SHARD_ENTITY_ON_SHARD_LEFT);
+	entity->stop = 0;
 }

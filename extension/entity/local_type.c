@@ -118,6 +118,7 @@ make_type(ShardType *type)
 	local->dropped = type->mode == SHARD_MODE_DROPPED;
 	look_at_state_type(local);
 	dlist_init(&local->lru);
+	dlist_init(&local->victims);
 	MemoryContextSwitchTo(old);
 	return local;
 }

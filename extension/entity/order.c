@@ -418,11 +418,11 @@ shard_order_run(ShardEntity *entity, const ShardRow *row, int attempts, bool is_
 	int64 number = 0;
 	bool numbered = false;
 
-	shard_life_wake(entity);
 	/* an error may have ended what ran before */
 	shard_turn.numbered = false;
 	if (row->kind != SHARD_KIND_TELL || shard_handle_is_stuck(row))
 		return run_message(entity, row, attempts, is_held);
+	shard_life_wake(entity);
 	if (shard_turn_is_given_up(entity, row, NULL))
 		return shard_turn_given_up_number(&number)
 				   ? run_number(entity, row, number, attempts, is_held)

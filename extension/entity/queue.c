@@ -76,6 +76,7 @@ shard_queue_follow_type(ShardEntity *entity, void *arg)
 	entity->wait = entity->saved_wait;
 	shard_life_follow(entity);
 	entity->saved_life = entity->life;
+	entity->saved_stop = entity->stop;
 	shard_queue_follow(entity);
 }
 

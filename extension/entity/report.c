@@ -73,13 +73,15 @@ report_shard(const ShardLocalType *local, int shard, const ShardShardCount *coun
 	shard_wire_put_int(out, count->entities);
 	shard_wire_put_int(out, count->handled);
 	shard_wire_put_int(out, count->errors);
+	for (int reason = 0; reason < SHARD_LEAVES_COUNTED; reason++)
+		shard_wire_put_int(out, count->left[reason]);
 }
 
 void
 shard_report_read_shard(ShardReader *in, int worker, void *result)
 {
-	Datum values[5];
-	bool nulls[5] = {false};
+	Datum values[5 + SHARD_LEAVES_COUNTED];
+	bool nulls[5 + SHARD_LEAVES_COUNTED] = {false};
 
 	values[0] = Int32GetDatum(shard_wire_get_int32(in));
 	values[1] = Int32GetDatum(shard_wire_get_int32(in));

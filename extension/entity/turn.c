@@ -63,6 +63,7 @@ void
 shard_turn_init(ShardLanes lanes, const ShardPresence *presence)
 {
 	shard_presence = presence;
+	shard_turn.lanes = lanes;
 	shard_execution_init();
 	shard_turn.context =
 		AllocSetContextCreate(TopMemoryContext, "shard turn", ALLOCSET_DEFAULT_SIZES);
@@ -104,6 +105,7 @@ refresh_type(ShardLocalType *local, void *arg)
 	{
 		forget_entities(local);
 		shard_local_forget_counts(local);
+		shard_passivate_follow(local);
 		bury_wanted |= !local->buried;
 		return;
 	}
@@ -114,6 +116,7 @@ refresh_type(ShardLocalType *local, void *arg)
 		local->reread = reread_wanted = true;
 	}
 	shard_local_refresh(local);
+	shard_passivate_follow(local);
 	if (local->runnable != local->followed)
 		*changed = true;
 	local->followed = local->runnable;
@@ -239,6 +242,7 @@ shard_turn_finish(void)
 	shard_execution_end_user_code();
 	shard_recount_touched();
 	shard_turn.at = NULL;
+	shard_stop_decide();
 	shard_order_write();
 }
 
@@ -257,7 +261,7 @@ shard_turn_committed(XLogRecPtr lsn)
 	shard_turn_log_committed();
 	MemoryContextReset(shard_turn.context);
 	shard_call_forget_large();
-	shard_cache_evict();
+	shard_passivate_between_turns();
 }
 
 void

@@ -27,6 +27,7 @@ shard_turn_ready_type(int32 type_id)
 	{
 		shard_execution_end_user_code();
 		shard_local_refresh(local);
+		shard_passivate_follow(local);
 		local->followed = local->runnable;
 	}
 	return local;
@@ -70,6 +71,8 @@ shard_turn_enlist(ShardEntity *entity)
 	entity->now = entity->saved;
 	entity->wait = entity->saved_wait;
 	entity->life = entity->saved_life;
+	entity->stop = entity->saved_stop;
+	entity->reason = SHARD_LEAVES_ITSELF;
 	begin_ordering(entity);
 	if (!local->in_turn)
 	{
@@ -230,12 +233,15 @@ keep_entity(ShardEntity *entity)
 		shard_queue_count(local, held);
 	entity->saved_wait = entity->wait;
 	entity->saved_life = entity->life;
+	entity->saved_stop = entity->stop;
 	if (entity->ordering != NULL)
 		entity->ordering->saved = entity->ordering->now;
 	shard_queue_follow(entity);
 	entity->in_turn = false;
 	shard_local_count(local, entity->shard)->handled += entity->handled;
 	shard_turn.messages += entity->handled;
+	if (entity->life == SHARD_ENTITY_NONE && entity->reason != SHARD_LEAVES_ITSELF)
+		shard_local_count(local, entity->shard)->left[entity->reason]++;
 	leave_if_over(entity);
 }
 
@@ -263,6 +269,10 @@ undo_entity(ShardEntity *entity)
 	entity->batch_count = 0;
 	entity->wait = entity->saved_wait;
 	entity->life = entity->saved_life;
+#ifdef SHARD_MUTANT_STOP_NOT_UNDONE
+	entity->saved_stop = entity->stop;
+#endif
+	entity->stop = entity->saved_stop;
 	begin_ordering(entity);
 	if (entity->stale)
 		shard_cache_forget(entity);

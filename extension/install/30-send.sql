@@ -58,10 +58,10 @@ LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_reply';
 GRANT EXECUTE ON FUNCTION @extschema@.shard_reply(jsonb) TO PUBLIC;
 COMMENT ON FUNCTION @extschema@.shard_reply(jsonb) IS 'in a handler: answers the asker, or tells the entity that sent; does nothing if a client told';
 
-CREATE FUNCTION @extschema@.shard_passivate() RETURNS void
+CREATE FUNCTION @extschema@.shard_passivate(stop_message jsonb DEFAULT NULL) RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_passivate_self';
-GRANT EXECUTE ON FUNCTION @extschema@.shard_passivate() TO PUBLIC;
-COMMENT ON FUNCTION @extschema@.shard_passivate() IS 'in a handler: out of memory after this message';
+GRANT EXECUTE ON FUNCTION @extschema@.shard_passivate(jsonb) TO PUBLIC;
+COMMENT ON FUNCTION @extschema@.shard_passivate(jsonb) IS 'in a handler: out of memory after this message, or after the stop message, which is sent to the entity by this';
 
 CREATE FUNCTION @extschema@.shard_stop() RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_stop';

@@ -47,7 +47,10 @@ CREATE FUNCTION shard.region_shards(
     OUT shard            int4,
     OUT entities         int8,
     OUT messages_handled int8,
-    OUT errors           int8
+    OUT errors           int8,
+    OUT left_idle        int8,
+    OUT left_limit       int8,
+    OUT left_memory      int8
 ) RETURNS SETOF record
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_stats_shards';
 GRANT EXECUTE ON FUNCTION shard.region_shards() TO PUBLIC;
@@ -97,20 +100,25 @@ COMMENT ON VIEW shard.parked_remains IS 'parked messages that keep this node fro
 
 /* parked: messages of the shard that cannot be handled now, whatever they wait for. */
 CREATE VIEW @extschema@.shard_region_stats WITH (security_barrier) AS
-SELECT t.type_name, s.shard, s.entities, s.messages_handled, s.errors, s.parked
+SELECT t.type_name, s.shard, s.entities, s.messages_handled, s.errors, s.parked,
+       s.left_idle, s.left_limit, s.left_memory
 FROM (
     SELECT r.type_id, r.shard,
            sum(r.entities)::int8         AS entities,
            sum(r.messages_handled)::int8 AS messages_handled,
            sum(r.errors)::int8           AS errors,
-           sum(r.parked)::int8           AS parked
+           sum(r.parked)::int8           AS parked,
+           sum(r.left_idle)::int8        AS left_idle,
+           sum(r.left_limit)::int8       AS left_limit,
+           sum(r.left_memory)::int8      AS left_memory
     FROM (
-        SELECT type_id, shard, entities, messages_handled, errors, 0::int8 AS parked
+        SELECT type_id, shard, entities, messages_handled, errors, 0::int8 AS parked,
+               left_idle, left_limit, left_memory
         FROM shard.region_shards()
         UNION ALL
-        SELECT type_id, shard, 0, 0, 0, count(*) FROM shard.held_here GROUP BY type_id, shard
+        SELECT type_id, shard, 0, 0, 0, count(*), 0, 0, 0 FROM shard.held_here GROUP BY type_id, shard
         UNION ALL
-        SELECT type_id, shard, 0, 0, 0, count(*) FROM shard.parked GROUP BY type_id, shard
+        SELECT type_id, shard, 0, 0, 0, count(*), 0, 0, 0 FROM shard.parked GROUP BY type_id, shard
     ) r
     GROUP BY r.type_id, r.shard
 ) s JOIN shard.type t USING (type_id)

@@ -142,6 +142,25 @@ replace_string(char **place, const char *value)
 		pfree(old);
 }
 
+/* The same of a message. */
+static void
+replace_message(Jsonb **place, const Jsonb *value)
+{
+	Jsonb *old = *place;
+
+	if (old != NULL && value != NULL && VARSIZE(old) == VARSIZE(value) &&
+		memcmp(old, value, VARSIZE(value)) == 0)
+		return;
+	*place = NULL;
+	if (value != NULL)
+	{
+		*place = MemoryContextAlloc(TopMemoryContext, VARSIZE(value));
+		memcpy(*place, value, VARSIZE(value));
+	}
+	if (old != NULL)
+		pfree(old);
+}
+
 /* The lasting entry of a type id, made if needed. */
 static ShardType *
 lasting_entry(int32 type_id)
@@ -172,6 +191,7 @@ take_over(const ShardType *row)
 	merged.cluster_owner = type->cluster_owner;
 	merged.missing_extractor = type->missing_extractor;
 	merged.ordered_by_name = type->ordered_by_name;
+	merged.stop_message = type->stop_message;
 	merged.search_path = shard_registry_path_take(row->search_path, &merged.path_number);
 	merged.counter = type->counter;
 	merged.shard_id_call = type->shard_id_call;
@@ -188,6 +208,7 @@ take_over(const ShardType *row)
 	replace_string(&type->cluster_owner, row->cluster_owner);
 	replace_string(&type->missing_extractor, row->missing_extractor);
 	replace_string(&type->ordered_by_name, row->ordered_by_name);
+	replace_message(&type->stop_message, row->stop_message);
 }
 
 /* Notes what the rows were made from, for the callbacks, in a context of its own. */

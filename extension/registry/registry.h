@@ -10,8 +10,10 @@
 #pragma once
 
 #include "datatype/timestamp.h"
+#include "utils/jsonb.h"
 
 #include "core/base/message.h"
+#include "core/entity/passivation.h"
 #include "shard.h"
 
 typedef enum ShardTypeMode
@@ -52,8 +54,8 @@ typedef struct ShardType
 	int64 path_too_long;	 /* bytes of one that is not read: the type waits; else 0 */
 	char *missing_extractor; /* name of one that was dropped: sending fails; or NULL */
 
-	bool passivate_idle;		/* false: strategy none */
-	int64 passivate_idle_after; /* microseconds */
+	ShardPassivationSettings passivation; /* which entities leave memory */
+	Jsonb *stop_message;				  /* handled before an entity leaves; NULL: none */
 	int max_attempts;
 	int64 retry_backoff; /* microseconds, also the next two */
 	int64 max_retry_backoff;

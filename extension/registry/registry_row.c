@@ -82,13 +82,20 @@ parse_mode(const char *mode)
 	return SHARD_MODE_STOPPED;
 }
 
+/* A message that is a setting. */
+static Jsonb *
+read_message(const char *text)
+{
+	return text == NULL ? NULL
+						: DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum(text)));
+}
+
 /* Fills in the fields that come from the stored settings. */
 static void
 apply_settings(ShardType *type, const ShardSettings *settings)
 {
-	type->passivate_idle = strcmp(settings->value[SHARD_SETTING_PASSIVATION_STRATEGY], "idle") == 0;
-	type->passivate_idle_after =
-		shard_settings_number(settings, SHARD_SETTING_PASSIVATE_IDLE_AFTER);
+	shard_settings_passivation(settings, &type->passivation);
+	type->stop_message = read_message(settings->value[SHARD_SETTING_STOP_MESSAGE]);
 	type->max_attempts = (int) shard_settings_number(settings, SHARD_SETTING_MAX_ATTEMPTS);
 	type->retry_backoff = shard_settings_number(settings, SHARD_SETTING_RETRY_BACKOFF);
 	type->max_retry_backoff = shard_settings_number(settings, SHARD_SETTING_MAX_RETRY_BACKOFF);

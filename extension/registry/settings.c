@@ -50,7 +50,8 @@ static const Setting setting_table[SHARD_SETTING_COUNT] = {
 										   .choices = SHARD_ALLOCATION_NAMES, .fixed = true},
 	[SHARD_SETTING_ALLOCATION_SETTINGS] = {"allocation_settings", KIND_JSON, "{}", .fixed = true},
 	[SHARD_SETTING_PASSIVATION_STRATEGY] = {"passivation_strategy", KIND_CHOICE, "idle",
-											.choices = "idle,none,"},
+											.choices =
+												"idle,none,lru,slru,mru,lfu,lfu_aging,composite,"},
 	[SHARD_SETTING_PASSIVATE_IDLE_AFTER] = {"passivate_idle_after", KIND_DURATION, "2 min", MS(10),
 											DAYS(3650)},
 	[SHARD_SETTING_MAX_ATTEMPTS] = {"max_attempts", KIND_INT, "5", 1, 1000000},
@@ -71,7 +72,10 @@ static const Setting setting_table[SHARD_SETTING_COUNT] = {
 	[SHARD_SETTING_MAX_DEAD_LETTERS_SIZE] = {"max_dead_letters_size", KIND_SIZE, "268435456", 1,
 											 INT64CONST(1) << 50},
 	[SHARD_SETTING_DEAD_LETTERS_FULL] = {"dead_letters_full", KIND_CHOICE, "wait",
-										 .choices = "wait,drop_oldest,"}};
+										 .choices = "wait,drop_oldest,"},
+	[SHARD_SETTING_ACTIVE_ENTITY_LIMIT] = {"active_entity_limit", KIND_INT, NULL, 1, PG_INT32_MAX},
+	[SHARD_SETTING_PASSIVATION_SETTINGS] = {"passivation_settings", KIND_JSON, "{}"},
+	[SHARD_SETTING_STOP_MESSAGE] = {"stop_message", KIND_JSON}};
 
 /* The name of a setting, as in shard_start. */
 const char *
@@ -115,9 +119,9 @@ shard_settings_default(ShardSettingId id)
 	return setting_table[id].boot;
 }
 
-/* Whether its canonical text is a JSON object. */
+/* Whether its canonical text is a JSON document. */
 bool
-shard_settings_is_object(ShardSettingId id)
+shard_settings_is_json(ShardSettingId id)
 {
 	return setting_table[id].kind == KIND_JSON;
 }
@@ -260,7 +264,7 @@ hint_for(const Setting *setting)
 		case KIND_DURATION:
 			return "Give an interval, like '5 s' or '2 min'.";
 		default:
-			return "Give a JSON object, like '{}'.";
+			return "Give a JSON document, like '{}'.";
 	}
 }
 
@@ -411,6 +415,8 @@ shard_settings_from_argument(ShardSettingId id, Datum value, bool isnull)
 void
 shard_settings_check(const ShardSettings *settings)
 {
+	ShardPassivationSettings passivation;
+
 	if (shard_settings_number(settings, SHARD_SETTING_RETRY_BACKOFF) >
 		shard_settings_number(settings, SHARD_SETTING_MAX_RETRY_BACKOFF))
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -419,4 +425,5 @@ shard_settings_check(const ShardSettings *settings)
 								  settings->value[SHARD_SETTING_RETRY_BACKOFF],
 								  settings->value[SHARD_SETTING_MAX_RETRY_BACKOFF]),
 						errhint("Raise max_retry_backoff, or lower retry_backoff.")));
+	shard_settings_passivation(settings, &passivation);
 }

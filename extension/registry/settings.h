@@ -7,6 +7,7 @@
  */
 #pragma once
 
+#include "core/entity/passivation.h"
 #include "core/map/record.h"
 #include "utils/jsonb.h"
 
@@ -36,6 +37,9 @@ typedef enum ShardSettingId
 	SHARD_SETTING_MAX_DEAD_LETTERS,
 	SHARD_SETTING_MAX_DEAD_LETTERS_SIZE,
 	SHARD_SETTING_DEAD_LETTERS_FULL,
+	SHARD_SETTING_ACTIVE_ENTITY_LIMIT,
+	SHARD_SETTING_PASSIVATION_SETTINGS,
+	SHARD_SETTING_STOP_MESSAGE,
 	SHARD_SETTING_COUNT
 } ShardSettingId;
 
@@ -59,10 +63,10 @@ extern ShardSettingId shard_settings_find(const char *name);
 extern bool shard_settings_is_fixed(ShardSettingId id);
 extern const char *shard_settings_why_fixed(ShardSettingId id);
 
-/* Whether the value is kept in shard.type.settings, and there as a number, or as an object. */
+/* Whether the value is kept in shard.type.settings, and there as a number, or as any JSON. */
 extern bool shard_settings_is_stored(ShardSettingId id);
 extern bool shard_settings_is_number(ShardSettingId id);
-extern bool shard_settings_is_object(ShardSettingId id);
+extern bool shard_settings_is_json(ShardSettingId id);
 
 /* The default; NULL: null. */
 extern const char *shard_settings_default(ShardSettingId id);
@@ -116,6 +120,17 @@ struct ShardPlanValue;
 extern void shard_settings_read_allocation(ShardAllocationSettings *allocation,
 										   const ShardAllocationSetting *setting,
 										   const struct ShardPlanValue *value);
+
+/*
+ * Passivation (settings_passivation.c): the settings of a strategy, of a JSON object, an error if one is unknown, not
+ * the strategy's, or out of its bounds; all: also those for which a type has settings of their own. The second function:
+ * those of a type. The third: an error if a limit was given to a strategy that has none.
+ */
+extern ShardPassivationSettings
+shard_settings_read_passivation(const char *strategy, const struct ShardPlanValue *json, bool all);
+extern void
+shard_settings_passivation(const ShardSettings *settings, ShardPassivationSettings *passivation);
+extern void shard_settings_check_limit(const ShardSettings *settings);
 
 /* The number of a numeric setting; of a duration in microseconds. */
 extern int64 shard_settings_number(const ShardSettings *settings, ShardSettingId id);

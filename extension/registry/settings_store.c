@@ -31,15 +31,20 @@ set_string(JsonbValue *json, const char *text)
 	json->val.string.len = (int) strlen(text);
 }
 
-/* A JSON object of its text. */
+/* A JSON document of its text. */
 static void
-set_object(JsonbValue *json, const char *text)
+set_json(JsonbValue *json, const char *text)
 {
-	Jsonb *object = DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum(text)));
+	Jsonb *document = DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum(text)));
 
+	if (JB_ROOT_IS_SCALAR(document))
+	{
+		(void) JsonbExtractScalar(&document->root, json);
+		return;
+	}
 	json->type = jbvBinary;
-	json->val.binary.data = &object->root;
-	json->val.binary.len = VARSIZE(object) - VARHDRSZ;
+	json->val.binary.data = &document->root;
+	json->val.binary.len = VARSIZE(document) - VARHDRSZ;
 }
 
 /* The settings that are stored and not null, as a jsonb object; palloc'd. */
@@ -63,8 +68,8 @@ shard_settings_to_jsonb(const ShardSettings *settings)
 			json.type = jbvNumeric;
 			json.val.numeric = int64_to_numeric(strtoll(text, NULL, 10));
 		}
-		else if (shard_settings_is_object(id))
-			set_object(&json, text);
+		else if (shard_settings_is_json(id))
+			set_json(&json, text);
 		else
 			set_string(&json, text);
 		pushJsonbValue(&state, WJB_VALUE, &json);
@@ -74,15 +79,19 @@ shard_settings_to_jsonb(const ShardSettings *settings)
 
 /* The text of a stored value; palloc'd. */
 static const char *
-stored_text(ShardSettingId id, const JsonbValue *json)
+stored_text(ShardSettingId id, JsonbValue *json)
 {
+	if (shard_settings_is_json(id))
+	{
+		Jsonb *document = JsonbValueToJsonb(json);
+
+		return JsonbToCString(NULL, &document->root, VARSIZE(document));
+	}
 	if (json->type == jbvString)
 		return pnstrdup(json->val.string.val, json->val.string.len);
 	if (json->type == jbvNumeric)
 		return DatumGetCString(
 			DirectFunctionCall1(numeric_out, NumericGetDatum(json->val.numeric)));
-	if (json->type == jbvBinary)
-		return JsonbToCString(NULL, json->val.binary.data, json->val.binary.len);
 	elog(ERROR, "unexpected stored value of setting \"%s\"", shard_settings_name(id));
 }
 

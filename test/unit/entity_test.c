@@ -102,6 +102,26 @@ test_forgotten(void)
 			SHARD_ENTITY_DO_HANDLE);
 }
 
+/* What waits though none has failed; a stop message that is tried again, waits, or means nothing any more. */
+static void
+test_held(void)
+{
+	is_step(SHARD_ENTITY_NONE, SHARD_ENTITY_ON_HELD, false, SHARD_ENTITY_WAITING,
+			SHARD_ENTITY_DO_HOLD);
+	is_step(SHARD_ENTITY_ACTIVE, SHARD_ENTITY_ON_HELD, false, SHARD_ENTITY_WAITING,
+			SHARD_ENTITY_DO_HOLD);
+	is_step(SHARD_ENTITY_REMEMBERED, SHARD_ENTITY_ON_HELD, true, SHARD_ENTITY_WAITING,
+			SHARD_ENTITY_DO_HOLD);
+	is_step(SHARD_ENTITY_PASSIVATING, SHARD_ENTITY_ON_HELD, false, SHARD_ENTITY_WAITING,
+			SHARD_ENTITY_DO_HOLD);
+	is_step(SHARD_ENTITY_PASSIVATING, SHARD_ENTITY_ON_FAILED, false, SHARD_ENTITY_WAITING,
+			SHARD_ENTITY_DO_BACK_OFF);
+	is_step(SHARD_ENTITY_PASSIVATING, SHARD_ENTITY_ON_BURIED, false, SHARD_ENTITY_PASSIVATING,
+			SHARD_ENTITY_DO_NOTHING);
+	is_step(SHARD_ENTITY_PASSIVATING, SHARD_ENTITY_ON_RECALLED, false, SHARD_ENTITY_ACTIVE,
+			SHARD_ENTITY_DO_HANDLE);
+}
+
 static void
 test_illegal(void)
 {
@@ -236,6 +256,7 @@ main(void)
 {
 	test_remembered();
 	test_forgotten();
+	test_held();
 	test_illegal();
 	test_all_steps();
 	test_listing();

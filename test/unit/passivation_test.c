@@ -676,6 +676,25 @@ test_settings(void)
 	ok(shard_passivation_problem(&settings) != NULL, "counters too large");
 }
 
+/* Whether settings are those that a region was made with. */
+static void
+test_like(void)
+{
+	ShardPassivationSettings one = shard_passivation_defaults(SHARD_PASSIVATION_COMPOSITE);
+	ShardPassivationSettings two = one;
+
+	two.active_entity_limit++;
+	ok(shard_passivation_is_like(&one, &two), "another limit is no other strategy");
+	two.proportion[1]--;
+	ok(!shard_passivation_is_like(&one, &two), "another proportion is");
+	two = shard_passivation_defaults(SHARD_PASSIVATION_LRU);
+	ok(!shard_passivation_is_like(&one, &two), "and another strategy");
+	ok(shard_passivation_has_limit(two.strategy) &&
+		   !shard_passivation_has_limit(SHARD_PASSIVATION_IDLE) &&
+		   !shard_passivation_has_limit(SHARD_PASSIVATION_NONE),
+	   "idle and none have no limit");
+}
+
 int
 main(void)
 {
@@ -686,5 +705,6 @@ main(void)
 	test_idle_times();
 	test_own_victim();
 	test_settings();
+	test_like();
 	return unit_done();
 }

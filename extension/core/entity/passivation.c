@@ -149,6 +149,19 @@ shard_passivation_problem(const ShardPassivationSettings *settings)
 	return problem != NULL ? problem : admission_problem(settings);
 }
 
+/* Fields that a strategy does not use are compared, too: they have their defaults. */
+bool
+shard_passivation_is_like(const ShardPassivationSettings *a, const ShardPassivationSettings *b)
+{
+	return a->strategy == b->strategy && a->idle_after == b->idle_after && a->levels == b->levels &&
+		   a->equal_levels == b->equal_levels &&
+		   memcmp(a->proportion, b->proportion, sizeof(a->proportion)) == 0 &&
+		   a->window_proportion == b->window_proportion && a->filter == b->filter &&
+		   a->sketch_depth == b->sketch_depth && a->sketch_counter_bits == b->sketch_counter_bits &&
+		   a->sketch_width_multiplier == b->sketch_width_multiplier &&
+		   a->sketch_reset_multiplier == b->sketch_reset_multiplier;
+}
+
 /* ---- the region and its shards ---------------------------------------------------------------- */
 
 /* Whether a strategy keeps entities by frequency. */

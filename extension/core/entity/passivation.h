@@ -2,11 +2,9 @@
  * core/entity/passivation.h
  *		Which entities leave memory: the passivation strategies.
  *
- * Made for the region worker with passivation by strategy; today shard_plan_passivation() and unit tests run
- * them.
- *
  * One object for each region, that is for one entity type on one node. Its limit is divided evenly (integer
- * division) between the shards that are active there; each shard picks its own victims.
+ * division) between the shards that are active there; each shard picks its own victims. A region worker, which has
+ * all its entities of a type in one memory, has one object with one such shard for them (entity/passivate.c).
  *
  * Nothing is looked up and nothing is copied: the caller embeds a ShardPassivationEntity in whatever stands
  * for an entity in its memory, zeroed at first. All times are microseconds of any clock. Proportions are in
@@ -36,6 +34,13 @@ typedef enum ShardPassivationStrategy
 	SHARD_PASSIVATION_COMPOSITE, /* a window (lru), then a filter by frequency, then slru */
 	SHARD_PASSIVATION_STRATEGIES
 } ShardPassivationStrategy;
+
+/* Whether a strategy looks at active_entity_limit. */
+static inline bool
+shard_passivation_has_limit(ShardPassivationStrategy strategy)
+{
+	return strategy >= SHARD_PASSIVATION_LRU;
+}
 
 /* Fields that a strategy does not use are ignored, idle_after with all but none. */
 typedef struct ShardPassivationSettings
@@ -88,6 +93,10 @@ extern ShardPassivationSettings shard_passivation_defaults(ShardPassivationStrat
 
 /* What is wrong with settings, as a sentence; NULL: nothing. */
 extern const char *shard_passivation_problem(const ShardPassivationSettings *settings);
+
+/* Whether two settings, but for their limits, come to the same. */
+extern bool
+shard_passivation_is_like(const ShardPassivationSettings *a, const ShardPassivationSettings *b);
 
 /* A region without shards; settings must have no problem. */
 extern ShardPassivation *shard_passivation_create(const ShardPassivationSettings *settings);

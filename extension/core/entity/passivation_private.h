@@ -1,8 +1,6 @@
 /*
  * core/entity/passivation_private.h
  *		What strategies of passivation are made of: segments by recency, lists by frequency, a sketch of frequencies.
- *
- * Made for the region worker with passivation by strategy.
  */
 #pragma once
 

@@ -6,8 +6,6 @@
  */
 #include "postgres.h"
 
-#include <math.h>
-
 #include "catalog/pg_type.h"
 #include "common/hashfn.h"
 #include "funcapi.h"
@@ -19,8 +17,8 @@
 
 #include "core/base/message.h"
 #include "core/entity/passivation.h"
-#include "base/duration.h"
 #include "base/plan_json.h"
+#include "registry/settings.h"
 
 #include "base/compat.h"
 
@@ -77,226 +75,6 @@ typedef struct Access
 	int32 shard;
 	char *id; /* NULL: none */
 } Access;
-
-/* ---- settings --------------------------------------------------------------------------------- */
-
-typedef enum SettingKind
-{
-	SETTING_INT,
-	SETTING_PROPORTION,
-	SETTING_LEVELS, /* proportions */
-	SETTING_DURATION,
-	SETTING_FILTER
-} SettingKind;
-
-typedef struct Setting
-{
-	const char *name;
-	const char *strategies; /* each with a comma behind it */
-	Size offset;
-	SettingKind kind;
-	int least; /* of SETTING_INT */
-	int most;
-} Setting;
-
-#define FIELD(name) offsetof(ShardPassivationSettings, name)
-#define LIMITED "lru,slru,mru,lfu,lfu_aging,composite,"
-
-static const Setting setting_table[] = {
-	{"active_entity_limit", LIMITED, FIELD(active_entity_limit), SETTING_INT, 1, PG_INT32_MAX},
-	{"passivate_idle_after", "idle," LIMITED, FIELD(idle_after), SETTING_DURATION},
-	{"levels", "slru,composite,", FIELD(levels), SETTING_INT, 1, SHARD_PASSIVATION_MAX_LEVELS},
-	{"proportions", "slru,composite,", FIELD(proportion), SETTING_LEVELS},
-	{"window_proportion", "composite,", FIELD(window_proportion), SETTING_PROPORTION},
-	{"admission_filter", "composite,", FIELD(filter), SETTING_FILTER},
-	{"frequency_sketch_depth", "composite,", FIELD(sketch_depth), SETTING_INT, 1, 8},
-	{"frequency_sketch_counter_bits", "composite,", FIELD(sketch_counter_bits), SETTING_INT, 2, 32},
-	{"frequency_sketch_width_multiplier", "composite,", FIELD(sketch_width_multiplier), SETTING_INT,
-	 1, 1000},
-	{"frequency_sketch_reset_multiplier", "composite,", FIELD(sketch_reset_multiplier), SETTING_INT,
-	 1, 1000000},
-};
-
-/* A number from 0 to 1, to the millionth. */
-static int
-read_proportion(const ShardPlanValue *value)
-{
-	return (int) rint(shard_plan_json_double(value, 0, 1) * SHARD_PASSIVATION_WHOLE);
-}
-
-/* Proportions of the levels, the lowest first; -1 behind the last one. */
-static void
-read_levels(const ShardPlanValue *value, int *proportion)
-{
-	ShardPlanValue *elements;
-	int n = shard_plan_json_elements(value, &elements);
-
-	if (n < 1 || n > SHARD_PASSIVATION_MAX_LEVELS)
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						errmsg("invalid value in %s", shard_plan_json_path(value)),
-						errdetail("It must have 1 to %d elements.", SHARD_PASSIVATION_MAX_LEVELS)));
-	for (int level = 0; level < SHARD_PASSIVATION_MAX_LEVELS; level++)
-		proportion[level] = level < n ? read_proportion(&elements[level]) : -1;
-}
-
-/* Milliseconds or the text of an interval, as microseconds. */
-static int64
-read_duration(const ShardPlanValue *value)
-{
-	int64 duration;
-
-	if (value->json.type != jbvString)
-		return (int64) rint(shard_plan_json_double(value, 0, 1e12) * 1000);
-	duration = shard_duration_from_interval(DatumGetIntervalP(
-		DirectFunctionCall3(interval_in, CStringGetDatum(shard_plan_json_text(value)),
-							ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1))));
-	if (duration < 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("invalid value in %s", shard_plan_json_path(value)),
-				 errdetail("It must be a number of milliseconds, or the text of an interval, "
-						   "that is not negative.")));
-	return duration;
-}
-
-/* Take over the value of a setting. */
-static void
-read_setting(ShardPassivationSettings *settings, const Setting *setting,
-			 const ShardPlanValue *value)
-{
-	static const char *const filters[] = {"none", "frequency_sketch", NULL};
-	char *place = (char *) settings + setting->offset;
-
-	switch (setting->kind)
-	{
-		case SETTING_INT:
-			*(int *) place = shard_plan_json_int(value, setting->least, setting->most);
-			break;
-		case SETTING_PROPORTION:
-			*(int *) place = read_proportion(value);
-			break;
-		case SETTING_LEVELS:
-			read_levels(value, (int *) place);
-			break;
-		case SETTING_DURATION:
-			*(int64 *) place = read_duration(value);
-			break;
-		case SETTING_FILTER:
-			*(bool *) place = shard_plan_json_choice(value, filters) == 1;
-			break;
-	}
-}
-
-/* Whether a name is in a list in which each has a comma behind it. */
-static bool
-is_listed(const char *list, const char *name)
-{
-	Size length = strlen(name);
-
-	for (const char *p = list; *p != '\0'; p = strchr(p, ',') + 1)
-		if (strncmp(p, name, length) == 0 && p[length] == ',')
-			return true;
-	return false;
-}
-
-/* The settings that a strategy has, as part of a sentence. */
-static char *
-settings_of(const char *strategy)
-{
-	StringInfoData list;
-
-	initStringInfo(&list);
-	for (int i = 0; i < lengthof(setting_table); i++)
-		if (is_listed(setting_table[i].strategies, strategy))
-			appendStringInfo(&list, "%s%s", list.len > 0 ? ", " : "", setting_table[i].name);
-	return list.len > 0 ? list.data : "none";
-}
-
-/* The setting of a name, which must be one of the strategy's. */
-static const Setting *
-find_setting(const char *name, const char *strategy)
-{
-	for (int i = 0; i < lengthof(setting_table); i++)
-	{
-		if (strcmp(setting_table[i].name, name) != 0)
-			continue;
-		if (!is_listed(setting_table[i].strategies, strategy))
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("passivation strategy \"%s\" has no setting \"%s\"", strategy, name),
-					 errdetail("Settings of the strategy: %s.", settings_of(strategy)),
-					 errhint("Leave the setting out, or choose another strategy.")));
-		return &setting_table[i];
-	}
-	ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					errmsg("unknown name \"%s\" in settings", name),
-					errdetail("Settings of strategy \"%s\": %s.", strategy, settings_of(strategy)),
-					errhint("Correct the name of the setting, or leave it out.")));
-}
-
-/*
- * Make the number of levels and that of their proportions agree; -1 was not given. One follows from
- * the other; without proportions, levels are equal, but for two, which have a default.
- */
-static void
-complete_levels(ShardPassivationSettings *settings, const ShardPassivationSettings *defaults)
-{
-	int levels = settings->levels;
-	int given = 0;
-
-	while (given < SHARD_PASSIVATION_MAX_LEVELS && settings->proportion[given] >= 0)
-		given++;
-	if (levels >= 0 && given > 0 && levels != given)
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						errmsg("settings \"levels\" and \"proportions\" contradict each other"),
-						errdetail("There are %d levels and %d proportions.", levels, given),
-						errhint("Leave \"levels\" out.")));
-	if (given > 0)
-		settings->levels = given;
-	else if (levels < 0 || levels == defaults->levels)
-	{
-		settings->levels = defaults->levels;
-		memcpy(settings->proportion, defaults->proportion, sizeof(settings->proportion));
-	}
-	else
-		settings->equal_levels = true;
-}
-
-/* The settings of a strategy, from JSON; null is the default. */
-static ShardPassivationSettings
-read_settings(const char *name, const ShardPlanValue *json)
-{
-	ShardPassivationStrategy strategy;
-	ShardPassivationSettings defaults;
-	ShardPassivationSettings settings;
-	ShardPlanValue *fields;
-	int n_fields;
-	const char *problem;
-
-	if (!shard_passivation_find(name, &strategy))
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						errmsg("passivation strategy \"%s\" does not exist", name),
-						errhint("Strategies are: \"none\", \"idle\", \"lru\", \"slru\", \"mru\", "
-								"\"lfu\", \"lfu_aging\", \"composite\".")));
-	settings = defaults = shard_passivation_defaults(strategy);
-	settings.levels = settings.proportion[0] = -1;
-	n_fields = shard_plan_json_fields(json, &fields);
-	for (int i = 0; i < n_fields; i++)
-	{
-		const Setting *setting = find_setting(fields[i].name, name);
-
-		if (fields[i].json.type != jbvNull)
-			read_setting(&settings, setting, &fields[i]);
-	}
-	complete_levels(&settings, &defaults);
-	problem = shard_passivation_problem(&settings);
-	if (problem != NULL)
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						errmsg("invalid settings of passivation strategy \"%s\"", name),
-						errdetail_internal("%s", problem),
-						errhint("Correct the setting, or leave it out for the default.")));
-	return settings;
-}
 
 /* ---- accesses --------------------------------------------------------------------------------- */
 
@@ -512,7 +290,7 @@ shard_plan_passivation(PG_FUNCTION_ARGS)
 			ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 							errmsg("argument \"%s\" must not be null", names[i])));
 	json = shard_plan_json_arg(1, "settings");
-	settings = read_settings(text_to_cstring(PG_GETARG_TEXT_PP(0)), &json);
+	settings = shard_settings_read_passivation(text_to_cstring(PG_GETARG_TEXT_PP(0)), &json, true);
 	deconstruct_array(PG_GETARG_ARRAYTYPE_P(2), TEXTOID, -1, false, TYPALIGN_INT, &accesses, &nulls,
 					  &n_accesses);
 

@@ -79,11 +79,18 @@ shard_self(PG_FUNCTION_ARGS)
 	return address(fcinfo, entity->local->type->name, entity->id, entity->id_len);
 }
 
-/* The type of the entity that sent the message, NULL if a client did. */
+/* Whether the message is the one that stops the entity. */
+static bool
+is_stopped(const ShardExecution *execution)
+{
+	return execution->message != NULL && execution->message->kind == SHARD_KIND_PASSIVATE;
+}
+
+/* The type of the entity that sent the message, NULL if a client did; a stop message comes from nobody. */
 static ShardType *
 sender_type(const ShardExecution *execution)
 {
-	if (execution->message == NULL || execution->message->src_type == 0)
+	if (execution->message == NULL || is_stopped(execution) || execution->message->src_type == 0)
 		return NULL;
 	return shard_registry_by_id(execution->message->src_type);
 }
@@ -139,11 +146,25 @@ shard_reply(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* shard_passivate() returns void: out of memory after this message */
+/*
+ * shard_passivate(stop_message jsonb) returns void: out of memory after this message, or after the stop message, which
+ * is sent by that. It is sent once: an entity that is leaving leaves.
+ */
 Datum
 shard_passivate_self(PG_FUNCTION_ARGS)
 {
-	require_handler("shard_passivate()")->passivate = true;
+	ShardExecution *execution = require_handler("shard_passivate()");
+	const ShardEntity *entity = execution->entity;
+	const Jsonb *message =
+		PG_ARGISNULL(0) ? entity->local->type->stop_message : PG_GETARG_JSONB_P(0);
+
+	if (execution->passivate || is_stopped(execution) || entity->stop == SHARD_STOP_ASKED)
+		PG_RETURN_VOID();
+	execution->passivate = true;
+	if (message == NULL || execution->trial)
+		PG_RETURN_VOID();
+	shard_api_stop(entity, message);
+	execution->asked = true;
 	PG_RETURN_VOID();
 }
 

@@ -1,0 +1,232 @@
+/*
+ * entity/stop.c
+ *		Stop messages: what an entity handles before it leaves memory (doc/protocol/passivation.md E4 to E8).
+ *
+ * Comes from: turn.c, at the end of a turn: entities that are to leave by themselves; handle.c and deliver.c: a row of
+ * kind PASSIVATE. Goes to: the log, which brings the row back in its order.
+ *
+ * A row of kind PASSIVATE is one of three:
+ * - without payload, from shard_passivate(type, id): the entity leaves if it is in memory, with its type's message;
+ * - with a payload, from an entity, which is itself: the message that a handler gave, or that failed or had to wait when
+ *   it was met first. It is delivered whatever happened meanwhile, as any message;
+ * - with a payload, from nobody: a number. The worker itself has decided that the entity leaves, idle or over a limit,
+ *   and has noted the number with the entity. It counts only as long as the entity has it and nothing else was handled.
+ *
+ * If the process dies after the turn that decided, or the shard moves, no entity has the number: the row is passed over,
+ * and nothing is missed, since the entity has left memory with the process. If it dies before, nothing was decided.
+ */
+#include "postgres.h"
+
+#include "utils/builtins.h"
+#include "utils/jsonb.h"
+#include "utils/memutils.h"
+#include "utils/numeric.h"
+
+#include "base/fault.h"
+#include "core/base/message.h"
+#include "entity/internal.h"
+#include "log/session.h"
+
+#include "base/compat.h"
+
+/* The most entities that one turn decides about. */
+#define MOST_DECIDED 10000
+
+/* The lowest bit of a number is the reason. */
+#define NUMBER_LIMIT 1
+
+/* Numbers are drawn from a random one on, so that no two processes have the same. */
+static int64
+next_number(ShardLeaveReason reason)
+{
+	static int64 last = 0;
+
+	while (last <= 0)
+	{
+		if (!pg_strong_random(&last, sizeof(last)))
+			elog(ERROR, "could not draw a random number");
+		last = (last & (PG_INT64_MAX >> 1)) & ~(int64) NUMBER_LIMIT;
+	}
+	last += 2;
+	return last | (reason == SHARD_LEAVES_LIMIT ? NUMBER_LIMIT : 0);
+}
+
+/* ---- the worker decides ------------------------------------------------------------------------- */
+
+typedef struct Decision
+{
+	ShardLeaveReason reason;
+	int left; /* entities that may still be decided about */
+} Decision;
+
+/* A stop message is appended for the entity. */
+static void
+append(ShardEntity *entity, int64 number)
+{
+	const ShardType *type = entity->local->type;
+	Jsonb *payload;
+	JsonbValue value = {.type = jbvNumeric};
+	ShardRow row = {.type_id = type->type_id,
+					.shard = entity->shard,
+					.kind = SHARD_KIND_PASSIVATE,
+					.entity = entity->id,
+					.entity_len = entity->id_len,
+					.epoch = -1};
+
+	value.val.numeric = int64_to_numeric(number);
+	payload = JsonbValueToJsonb(&value);
+	row.payload = VARDATA(payload);
+	row.payload_len = VARSIZE(payload) - VARHDRSZ;
+	shard_log_append(&row);
+	shard_session_appended(shard_message_lane(row.type_id, row.shard));
+	pfree(payload);
+}
+
+/* It is to leave. An entity whose shard is leaving goes with that, without a message. */
+static void
+decide(ShardEntity *entity, void *arg)
+{
+	Decision *decision = arg;
+
+	if (decision->left <= 0 || !shard_passivate_may_leave(entity))
+		return;
+	decision->left--;
+	shard_turn_enlist(entity);
+	if (!shard_presence->is_active(entity->local->type->type_id, entity->shard))
+	{
+		entity->reason = decision->reason;
+		shard_life_passivate(entity, false);
+		return;
+	}
+	if (entity->life == SHARD_ENTITY_NONE)
+		return;
+	(void) shard_life_step(entity, SHARD_ENTITY_ON_PASSIVATE);
+	entity->stop = next_number(decision->reason);
+	append(entity, entity->stop);
+	shard_turn.passed = true;
+}
+
+static void
+decide_type(ShardLocalType *local, void *arg)
+{
+	Decision *decision = arg;
+	dlist_iter iter;
+	TimestampTz due;
+
+	if (!shard_stop_is_due(local))
+		return;
+	decision->reason = SHARD_LEAVES_LIMIT;
+	shard_passivate_each_victim(local, decide, decision);
+	decision->reason = SHARD_LEAVES_IDLE;
+	dlist_foreach (iter, &local->lru)
+	{
+		ShardEntity *entity = dlist_container(ShardEntity, lru, iter.cur);
+
+		if (!shard_passivate_may_leave(entity))
+			continue;
+		if (decision->left <= 0 || !shard_passivate_is_idle(entity, shard_turn.now, &due))
+			break;
+		decide(entity, decision);
+	}
+}
+
+void
+shard_stop_decide(void)
+{
+	Decision decision = {.left = MOST_DECIDED};
+
+	if (likely(shard_turn.stops == 0))
+		return;
+	shard_execution_end_user_code();
+	shard_local_each(decide_type, &decision);
+	if (decision.left < MOST_DECIDED)
+		shard_fault("stop_decided");
+}
+
+/* ---- a row is met ------------------------------------------------------------------------------- */
+
+bool
+shard_stop_is_number(const ShardRow *row)
+{
+	return row->kind == SHARD_KIND_PASSIVATE && row->payload_len > 0 && row->src_type == 0;
+}
+
+/* The number in a row; 0: there is none. */
+static int64
+number_of(const ShardRow *row)
+{
+	Jsonb *payload = palloc(VARHDRSZ + row->payload_len);
+	JsonbValue value;
+	int64 number = 0;
+
+	SET_VARSIZE(payload, VARHDRSZ + row->payload_len);
+	memcpy(VARDATA(payload), row->payload, row->payload_len);
+	if (JB_ROOT_IS_SCALAR(payload) && JsonbExtractScalar(&payload->root, &value) &&
+		value.type == jbvNumeric)
+		number =
+			DatumGetInt64(DirectFunctionCall1(numeric_int8, NumericGetDatum(value.val.numeric)));
+	pfree(payload);
+	return number;
+}
+
+/* Whether the row's number counts: the entity has had nothing else to do since. */
+static bool
+counts(const ShardEntity *entity, const ShardRow *row)
+{
+#ifdef SHARD_MUTANT_STOP_NEVER_VOID
+	return entity->life != SHARD_ENTITY_NONE;
+#else
+	return entity->life == SHARD_ENTITY_PASSIVATING && entity->stop == number_of(row);
+#endif
+}
+
+bool
+shard_stop_passes_over(ShardEntity *entity, const ShardRow *row, bool waits)
+{
+	if (!shard_stop_is_number(row) || (!waits && counts(entity, row)))
+		return false;
+	if (counts(entity, row))
+		shard_life_come(entity);
+	return true;
+}
+
+/* The message as the entity's own, in the turn's memory: if it has to wait, it is met again as such. */
+static void
+make_own(const ShardEntity *entity, const char *payload, int len, ShardRow *row)
+{
+	char *copy = MemoryContextAlloc(shard_turn.context, len);
+
+	memcpy(copy, payload, len);
+	row->payload = copy;
+	row->payload_len = len;
+	row->src_type = entity->local->type->type_id;
+	row->src_entity = entity->id;
+	row->src_entity_len = entity->id_len;
+}
+
+ShardStop
+shard_stop_read(ShardEntity *entity, const ShardRow *row, ShardRow *message)
+{
+	const Jsonb *usual = entity->local->type->stop_message;
+
+	*message = *row;
+	entity->reason = SHARD_LEAVES_ITSELF;
+	if (row->payload_len > 0 && !shard_stop_is_number(row))
+	{
+		make_own(entity, row->payload, row->payload_len, message);
+		return SHARD_STOP_MESSAGE;
+	}
+	if (entity->life == SHARD_ENTITY_NONE)
+		return SHARD_STOP_VOID;
+	if (row->payload_len > 0)
+	{
+		if (!counts(entity, row))
+			return SHARD_STOP_VOID;
+		entity->reason =
+			(entity->stop & NUMBER_LIMIT) != 0 ? SHARD_LEAVES_LIMIT : SHARD_LEAVES_IDLE;
+	}
+	if (usual == NULL)
+		return SHARD_STOP_NONE;
+	make_own(entity, VARDATA(usual), VARSIZE(usual) - VARHDRSZ, message);
+	return SHARD_STOP_MESSAGE;
+}
