@@ -14,7 +14,13 @@ BEGIN
         WHEN 'leave' THEN PERFORM shard_passivate();
         WHEN 'bye' THEN PERFORM shard_passivate(message->'stop');
         WHEN 'twice' THEN PERFORM shard_passivate(message->'stop'), shard_passivate('{"what": "second"}');
-        WHEN 'stop' THEN PERFORM shard_stop();
+        WHEN 'undone' THEN
+            BEGIN
+                PERFORM shard_passivate(message->'stop');
+                RAISE EXCEPTION 'x';
+            EXCEPTION WHEN raise_exception THEN NULL;
+            END;
+        WHEN 'stop' THEN PERFORM shard_stop(), shard_passivate('{"what": "never"}');
         WHEN 'fail' THEN RAISE EXCEPTION 'failed on demand';
         ELSE NULL;
     END CASE;
@@ -91,6 +97,7 @@ SELECT tell('stopper', 'a', 'next');
 SELECT tell('stopper', 'b', 'bye', '{"do": "bye"}');
 SELECT tell('stopper', 'c', 'twice', '{"do": "twice", "stop": {"what": "first"}}');
 SELECT tell('stopper', 'd', 'stop', '{"do": "stop"}');
+SELECT tell('stopper', 'e', 'undone', '{"do": "undone", "stop": {"what": "in force"}}');
 SELECT shard_drain(), shard_drain();
 SELECT who, string_agg(what, ' ' ORDER BY n) AS handled, count(sender) AS senders FROM diary GROUP BY who ORDER BY who;
 SELECT * FROM running WHERE type_name = 'stopper';

@@ -559,12 +559,10 @@ leave(void)
 static void
 heed(ShardEntity *entity, const ShardExecution *execution)
 {
-#ifndef SHARD_MUTANT_STOP_TWICE
-	if (execution->asked)
-		entity->stop = SHARD_STOP_ASKED;
-#endif
-	if (execution->stop || (execution->passivate && !execution->asked))
+	if (execution->stop || (execution->passivate && execution->stop_message == NULL))
 		shard_life_passivate(entity, execution->stop);
+	else if (execution->passivate)
+		shard_stop_ask(entity, execution->stop_message);
 	if (execution->stop)
 		entity->now.remembered = false;
 	if (entity->ordering == NULL && execution->stop && entity->local->type->ordered_by_name != NULL)
@@ -681,7 +679,7 @@ shard_call_collect(ShardEntity *entity, const ShardRow *row)
 void
 shard_call_batch(ShardEntity *entity)
 {
-	ShardExecution execution = {.entity = entity, .batch = true};
+	ShardExecution execution = {.entity = entity, .batch = true, .memory = shard_turn.context};
 	MemoryContext old;
 	Datum messages;
 

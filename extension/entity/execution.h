@@ -24,7 +24,7 @@ typedef struct ShardExecution
 	MemoryContext memory; /* of the reply */
 	bool stop;			  /* shard_stop(), shard_passivate() */
 	bool passivate;
-	bool asked; /* shard_passivate() has sent a stop message, after which the entity leaves */
+	Jsonb *stop_message; /* that it is to handle before it is passivated; NULL: it is at once */
 } ShardExecution;
 
 extern ShardExecution *shard_execution_current(void);

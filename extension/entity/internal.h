@@ -4,7 +4,7 @@
  *
  * In the order of the way. Each file calls those that come after it, and none that comes before (test/lint.pl):
  *		turn residents report deliver deliver_ask stash order order_position handle failure dead_letter_room recount
- *		turn_commit stop turn_entity queue call execution turn_limit turn_log passivate cache life local_type
+ *		turn_commit stop turn_entity queue call execution turn_limit turn_log stop_row passivate cache life local_type
  *		handler crash held state_copy state_purge state_orphan state_structure state state_table state_door
  *		state_hold
  */
@@ -271,9 +271,6 @@ shard_stop_follow(ShardLocalType *local)
 /* At the end of a turn: entities that are idle, or over the limit, of types with a stop message get it. */
 extern void shard_stop_decide(void);
 
-/* Whether a row, which may be of any kind, is what a worker has decided by itself. */
-extern bool shard_stop_is_number(const ShardRow *row);
-
 /*
  * Whether such a row is passed over, since it means nothing any more. waits: the row would have to wait, and by that
  * means nothing either; then the entity stays.
@@ -494,6 +491,16 @@ extern void shard_turn_log_forget(void);
  * ends.
  */
 extern void shard_turn_log_strays(bool ending);
+
+/* ---- stop_row.c: the rows that bring a stop message ------------------------------------------- */
+
+/* Appends what a handler has asked for; or the number by which the worker has an entity leave. */
+extern void shard_stop_ask(ShardEntity *entity, const Jsonb *message);
+extern void shard_stop_append_number(const ShardEntity *entity, int64 number);
+
+/* Whether a row, which may be of any kind, has such a number; and the number, 0: it is none. */
+extern bool shard_stop_is_number(const ShardRow *row);
+extern int64 shard_stop_number(const ShardRow *row);
 
 /* ---- passivate.c: which entities leave memory, and when --------------------------------------- */
 

@@ -3,7 +3,7 @@
  *		Stop messages: what an entity handles before it leaves memory (doc/protocol/passivation.md E4 to E8).
  *
  * Comes from: turn.c, at the end of a turn: entities that are to leave by themselves; handle.c and deliver.c: a row of
- * kind PASSIVATE. Goes to: the log, which brings the row back in its order.
+ * kind PASSIVATE. Goes to: the log (stop_row.c), which brings the row back in its order.
  *
  * A row of kind PASSIVATE is one of three:
  * - without payload, from shard_passivate(type, id): the entity leaves if it is in memory, with its type's message;
@@ -17,15 +17,11 @@
  */
 #include "postgres.h"
 
-#include "utils/builtins.h"
 #include "utils/jsonb.h"
 #include "utils/memutils.h"
-#include "utils/numeric.h"
 
 #include "base/fault.h"
-#include "core/base/message.h"
 #include "entity/internal.h"
-#include "log/session.h"
 
 #include "base/compat.h"
 
@@ -59,29 +55,6 @@ typedef struct Decision
 	int left; /* entities that may still be decided about */
 } Decision;
 
-/* A stop message is appended for the entity. */
-static void
-append(ShardEntity *entity, int64 number)
-{
-	const ShardType *type = entity->local->type;
-	Jsonb *payload;
-	JsonbValue value = {.type = jbvNumeric};
-	ShardRow row = {.type_id = type->type_id,
-					.shard = entity->shard,
-					.kind = SHARD_KIND_PASSIVATE,
-					.entity = entity->id,
-					.entity_len = entity->id_len,
-					.epoch = -1};
-
-	value.val.numeric = int64_to_numeric(number);
-	payload = JsonbValueToJsonb(&value);
-	row.payload = VARDATA(payload);
-	row.payload_len = VARSIZE(payload) - VARHDRSZ;
-	shard_log_append(&row);
-	shard_session_appended(shard_message_lane(row.type_id, row.shard));
-	pfree(payload);
-}
-
 /* It is to leave. An entity whose shard is leaving goes with that, without a message. */
 static void
 decide(ShardEntity *entity, void *arg)
@@ -102,7 +75,7 @@ decide(ShardEntity *entity, void *arg)
 		return;
 	(void) shard_life_step(entity, SHARD_ENTITY_ON_PASSIVATE);
 	entity->stop = next_number(decision->reason);
-	append(entity, entity->stop);
+	shard_stop_append_number(entity, entity->stop);
 	shard_turn.passed = true;
 }
 
@@ -145,38 +118,14 @@ shard_stop_decide(void)
 
 /* ---- a row is met ------------------------------------------------------------------------------- */
 
-bool
-shard_stop_is_number(const ShardRow *row)
-{
-	return row->kind == SHARD_KIND_PASSIVATE && row->payload_len > 0 && row->src_type == 0;
-}
-
-/* The number in a row; 0: there is none. */
-static int64
-number_of(const ShardRow *row)
-{
-	Jsonb *payload = palloc(VARHDRSZ + row->payload_len);
-	JsonbValue value;
-	int64 number = 0;
-
-	SET_VARSIZE(payload, VARHDRSZ + row->payload_len);
-	memcpy(VARDATA(payload), row->payload, row->payload_len);
-	if (JB_ROOT_IS_SCALAR(payload) && JsonbExtractScalar(&payload->root, &value) &&
-		value.type == jbvNumeric)
-		number =
-			DatumGetInt64(DirectFunctionCall1(numeric_int8, NumericGetDatum(value.val.numeric)));
-	pfree(payload);
-	return number;
-}
-
 /* Whether the row's number counts: the entity has had nothing else to do since. */
 static bool
 counts(const ShardEntity *entity, const ShardRow *row)
 {
 #ifdef SHARD_MUTANT_STOP_NEVER_VOID
-	return entity->life != SHARD_ENTITY_NONE;
+	return entity->life != SHARD_ENTITY_NONE && shard_stop_number(row) != 0;
 #else
-	return entity->life == SHARD_ENTITY_PASSIVATING && entity->stop == number_of(row);
+	return entity->life == SHARD_ENTITY_PASSIVATING && entity->stop == shard_stop_number(row);
 #endif
 }
 

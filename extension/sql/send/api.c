@@ -245,13 +245,6 @@ shard_api_tell(const char *type_name, const char *entity, int entity_len, Jsonb 
 	append_message(open_type(type_name), entity, entity_len, message);
 }
 
-void
-shard_api_stop(const ShardEntity *entity, const Jsonb *message)
-{
-	append(entity->local->type, SHARD_KIND_PASSIVATE, entity->id, entity->id_len, VARDATA(message),
-		   VARSIZE(message) - VARHDRSZ);
-}
-
 /* shard_tell(type_name text, entity_id text, message jsonb) returns void */
 Datum
 shard_tell(PG_FUNCTION_ARGS)

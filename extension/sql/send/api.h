@@ -19,9 +19,6 @@ extern void shard_api_init(void);
 extern void
 shard_api_tell(const char *type_name, const char *entity, int entity_len, Jsonb *message);
 
-/* In a handler: sends the entity a stop message, after which it leaves memory. */
-extern void shard_api_stop(const ShardEntity *entity, const Jsonb *message);
-
 /*
  * The shard of an entity id, for a caller that may send; also in a handler, whose role is not the one that the type's
  * extractor runs as.

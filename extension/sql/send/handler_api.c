@@ -148,7 +148,7 @@ shard_reply(PG_FUNCTION_ARGS)
 
 /*
  * shard_passivate(stop_message jsonb) returns void: out of memory after this message, or after the stop message, which
- * is sent by that. It is sent once: an entity that is leaving leaves.
+ * is sent when the handler has returned. It is sent once: an entity that is leaving leaves.
  */
 Datum
 shard_passivate_self(PG_FUNCTION_ARGS)
@@ -163,8 +163,9 @@ shard_passivate_self(PG_FUNCTION_ARGS)
 	execution->passivate = true;
 	if (message == NULL || execution->trial)
 		PG_RETURN_VOID();
-	shard_api_stop(entity, message);
-	execution->asked = true;
+	shard_api_check_size(entity->local->type, VARSIZE(message) - VARHDRSZ);
+	execution->stop_message = MemoryContextAlloc(execution->memory, VARSIZE(message));
+	memcpy(execution->stop_message, message, VARSIZE(message));
 	PG_RETURN_VOID();
 }
 
