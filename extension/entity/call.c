@@ -560,7 +560,10 @@ static void
 heed(ShardEntity *entity, const ShardExecution *execution)
 {
 	if (execution->stop || execution->passivate)
+	{
 		entity->let_go = true;
+		shard_timer_end_receive(entity, execution->receives);
+	}
 	if (execution->stop)
 		entity->now.remembered = false;
 	if (entity->ordering == NULL && execution->stop && entity->local->type->ordered_by_name != NULL)

@@ -24,6 +24,7 @@ typedef struct ShardExecution
 	MemoryContext memory; /* of the reply */
 	bool stop;			  /* shard_stop(), shard_passivate() */
 	bool passivate;
+	bool receives; /* it has set the receive time-out */
 } ShardExecution;
 
 extern ShardExecution *shard_execution_current(void);

@@ -100,6 +100,37 @@ was_overtaken(ShardEntity *entity, ShardCopy *found)
 }
 
 /*
+ * Calls the handler with a message, or with that of a timer, which has fired with it: unless it is a receive time-out
+ * of an entity that was not in memory, and whose state says that there was a message meanwhile.
+ */
+static void
+call(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask, ShardExecution *execution)
+{
+	const ShardFiring *firing = shard_turn.firing;
+
+	if (likely(firing == NULL))
+	{
+		shard_call_message(entity, row, ask, execution);
+		return;
+	}
+	if (firing->timer.idle != 0 && firing->heard == 0 &&
+		shard_timer_rests(entity, shard_state_written(&entity->local->table, &entity->now)))
+	{
+		entity->last_message_at = 0;
+		return;
+	}
+	shard_call_message(entity, &firing->row, NULL, execution);
+	shard_timer_pass(entity);
+}
+
+/* Whether the message is one for the handler. */
+static inline bool
+has_code(const ShardRow *row)
+{
+	return row == NULL || shard_kind_is_message(row->kind) || shard_turn.firing != NULL;
+}
+
+/*
  * The part that runs in the subtransaction: in a careful turn all steps, from reading the state to writing it. False:
  * another transaction has the row locked, or changed it.
  */
@@ -109,8 +140,8 @@ run_in_fence(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
 {
 	bool good = shard_turn_check(entity);
 
-	if (good && (row == NULL || shard_kind_is_message(row->kind)))
-		shard_call_message(entity, row, ask, execution);
+	if (good && has_code(row))
+		call(entity, row, ask, execution);
 	if (!shard_turn.careful)
 		return good;
 	*found = entity->now;
@@ -259,8 +290,8 @@ run_optimistic(ShardEntity *entity, const ShardRow *row)
 
 	shard_turn.blames_last = true;
 	good = shard_turn_check(entity);
-	if (good && shard_kind_is_message(row->kind) && !entity->local->type->batch)
-		shard_call_message(entity, row, NULL, &execution);
+	if (good && has_code(row) && !entity->local->type->batch)
+		call(entity, row, NULL, &execution);
 	shard_turn.blames_last = false;
 	return good;
 }
@@ -336,14 +367,23 @@ bury_uncommitted(ShardEntity *entity, const ShardRow *row, int attempts, bool is
 	return judge(entity, row, attempts, is_held, shard_turn_given_up_error());
 }
 
-ShardOutcome
-shard_handle_message(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
+/* Keeps the message for the batch handler, or that of a timer, which has fired with it. */
+static void
+collect(ShardEntity *entity, const ShardRow *row)
 {
-	if (row->kind == SHARD_KIND_PASSIVATE)
+	if (shard_turn.firing == NULL)
 	{
-		entity->let_go = true;
-		return SHARD_MESSAGE_DONE;
+		shard_call_collect(entity, row);
+		return;
 	}
+	shard_call_collect(entity, &shard_turn.firing->row);
+	shard_timer_pass(entity);
+}
+
+/* A message whose code runs, or that has the entity read into memory. */
+static ShardOutcome
+run(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
+{
 	if (shard_handle_is_stuck(row))
 		return bury_stuck(entity, row, attempts, is_held);
 	if (shard_turn_is_given_up(entity, row, NULL))
@@ -364,7 +404,49 @@ shard_handle_message(ShardEntity *entity, const ShardRow *row, int attempts, boo
 	if (row->kind == SHARD_KIND_START)
 		return SHARD_MESSAGE_DONE;
 	if (!shard_turn.careful && entity->local->type->batch)
-		shard_call_collect(entity, row);
+		collect(entity, row);
 	entity->handled++;
 	return SHARD_MESSAGE_DONE;
+}
+
+/* Makes or ends a timer. */
+static ShardOutcome
+obey(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
+{
+	ErrorData *error = shard_timer_obey(entity, row);
+
+	return error == NULL ? SHARD_MESSAGE_DONE : judge(entity, row, attempts, is_held, error);
+}
+
+/* A timer is due: its message is handled, unless the timer has ended. */
+static ShardOutcome
+fire(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
+{
+	ShardOutcome outcome;
+
+	shard_timer_meet(entity, row);
+	if (shard_turn.firing == NULL)
+		return SHARD_MESSAGE_DONE;
+	outcome = run(entity, row, attempts, is_held);
+	shard_turn.firing = NULL;
+	return outcome;
+}
+
+ShardOutcome
+shard_handle_message(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
+{
+	switch (row->kind)
+	{
+		case SHARD_KIND_PASSIVATE:
+			entity->let_go = true;
+			shard_timer_end_receive(entity, false);
+			return SHARD_MESSAGE_DONE;
+		case SHARD_KIND_SCHEDULE:
+		case SHARD_KIND_CANCEL:
+			return obey(entity, row, attempts, is_held);
+		case SHARD_KIND_TIMER:
+			return fire(entity, row, attempts, is_held);
+		default:
+			return run(entity, row, attempts, is_held);
+	}
 }
