@@ -586,6 +586,3 @@ extern bool shard_timer_any(void);
 
 /* In a turn: a timer was made, or is due again. */
 extern void shard_timer_note_due(const ShardTimerOwner *owner, const ShardTimer *timer);
-
-/* In a turn: the shard has become active here, maybe with timers that are due. */
-extern void shard_timer_due_again(int32 type_id, int32 shard);

@@ -189,7 +189,6 @@ shard_residents_load(int32 type_id, int shard)
 		return;
 	forget_held(local, shard);
 	shard_held_each_of_shard(type_id, shard, load_arrived, local);
-	shard_timer_due_again(type_id, shard);
 }
 
 void

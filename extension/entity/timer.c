@@ -96,9 +96,10 @@ end(ShardEntity *entity, const ShardRow *row)
 
 	if (!shard_timer_get_cancel(row->payload, row->payload_len, &timer))
 		return refuse_damaged();
+	if (!shard_timer_find(&owner, timer.name, timer.name_len, &found))
+		return NULL;
 #ifndef SHARD_MUTANT_TIMER_CANCEL_IGNORED
-	if (shard_timer_find(&owner, timer.name, timer.name_len, &found))
-		shard_timer_delete(&found);
+	shard_timer_delete(&found);
 #endif
 	return NULL;
 }

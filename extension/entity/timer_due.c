@@ -2,8 +2,8 @@
  * entity/timer_due.c
  *		Which timers are due, lane by lane; each becomes a message of its entity (E32, E33).
  *
- * Comes from: process/region_turn.c, at the end of a turn; timer.c, which makes timers and moves them on; residents.c,
- * for a shard that has become active here. Goes to: the log, in which the messages come up like any.
+ * Comes from: process/region_turn.c, at the end of a turn; timer.c, which makes timers and moves them on; routing, for a
+ * shard that has become active here. Goes to: the log, in which the messages come up like any.
  *
  * Nothing is in memory for a timer, only a place for each lane: up to there, in the order of the times, all timers of
  * active shards were made messages by turns that have committed; and when the first one behind it is due. Firing does
@@ -51,7 +51,7 @@ static ShardLanes own_lanes;
 static Lanes now;			 /* in this turn */
 static Lanes saved;			 /* as of the last commit */
 static bool changed = false; /* they differ */
-static bool any = false;	 /* there may be timers */
+static bool any = false;	 /* there were timers */
 static int first_lane = 0;	 /* by turns */
 
 void
@@ -69,7 +69,8 @@ shard_timer_due_init(ShardLanes lanes)
 bool
 shard_timer_any(void)
 {
-	return any;
+	/* a lane that was not looked at yet may have some */
+	return any || now.next == DT_NOBEGIN;
 }
 
 void
@@ -163,7 +164,6 @@ shard_timer_due_again(int32 type_id, int32 shard)
 {
 	Lane *lane = &now.lane[shard_message_lane(type_id, shard)];
 
-	any = true;
 #ifndef SHARD_MUTANT_TIMER_MARK_KEPT
 	lane->again = true;
 #endif

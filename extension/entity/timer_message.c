@@ -139,7 +139,7 @@ get_number(Jsonb *json, const char *key)
 
 	if (value == NULL || value->type != jbvNumeric)
 		return 0;
-	return strtoi64(numeric_normalize(value->val.numeric), NULL, 10);
+	return strtoll(numeric_normalize(value->val.numeric), NULL, 10);
 }
 
 static bool
@@ -214,10 +214,10 @@ shard_timer_get_firing(const char *payload, int payload_len, ShardTimer *timer)
 		value.type != jbvString)
 		return false;
 	text = pnstrdup(value.val.string.val, value.val.string.len);
-	timer->due = strtoi64(text, &end, 10);
+	timer->due = strtoll(text, &end, 10);
 	if (*end != ' ')
 		return false;
-	timer->generation = strtoi64(end, &end, 10);
+	timer->generation = strtoll(end, &end, 10);
 	if (*end != ' ')
 		return false;
 	timer->name = end + 1;

@@ -211,6 +211,9 @@ extern bool shard_timer_fire(bool met);
 /* Up to which seq of the log such messages were appended by turns that have committed; 0: all of them were met. */
 extern int64 shard_timer_on_its_way(void);
 
+/* In a turn: a shard has become active here, maybe with timers that are due. */
+extern void shard_timer_due_again(int32 type_id, int32 shard);
+
 /* After the commit. last: a seq behind all that the turn has appended so. */
 extern void shard_timer_due_committed(int64 last);
 
