@@ -8,7 +8,7 @@ source "$bench/cluster.sh"
 
 scenarios=("$@")
 if ((${#scenarios[@]} == 0)); then
-  scenarios=(A B C D E L N O P R Q H K M J)
+  scenarios=(A B C D E L N O P T R Q H K M J)
 fi
 for scenario in "${scenarios[@]}"; do
   [[ -f $bench/scenarios/$scenario.sh ]] || die "no scenario \"$scenario\"; there are: $(

@@ -110,6 +110,9 @@ typedef enum ShardKind
 	SHARD_KIND_START = 5,	  /* shard_start_entity */
 	SHARD_KIND_PASSIVATE = 6, /* shard_passivate */
 	SHARD_KIND_AGAIN = 7, /* as TELL; it failed when its number was due, and is sent again (D25) */
+	SHARD_KIND_SCHEDULE = 13, /* shard_schedule, shard_set_receive_timeout (E31) */
+	SHARD_KIND_CANCEL = 14,	  /* shard_cancel */
+	SHARD_KIND_TIMER = 15,	  /* a timer is due; what it tells is in its row of shard.timer (E32) */
 	SHARD_KIND_PACKET = 16,	  /* messages for another node, by core/packet.h (outbox.c) */
 	SHARD_KIND_POSITION = 17, /* up to where a stream from a peer was received (receive.c) */
 	SHARD_KIND_FACT = 18,	  /* a decided home, by core/packet.h */
@@ -121,3 +124,6 @@ typedef enum ShardKind
 
 /* Whether a row or an item is a message for a handler. */
 #define shard_kind_is_message(kind) ((kind) == SHARD_KIND_TELL || (kind) == SHARD_KIND_AGAIN)
+
+/* Whether it is about a timer of an entity (E31). */
+#define shard_kind_is_timer(kind) ((kind) >= SHARD_KIND_SCHEDULE && (kind) <= SHARD_KIND_TIMER)

@@ -16,6 +16,8 @@ one_node=test/t/038_order_in_narrow_places.pl
 move=test/t/167_order_across_a_move.pl
 numbers=test/t/164_numbered_messages_move.pl
 stop=test/t/302_stop_messages_in_narrow_places.pl
+timers=test/t/322_timers_in_narrow_places.pl
+timers_move=test/t/166_timers_move_with_their_shards.pl
 declare -A noticed_by=(
   # of what one node does
   [CURSOR_BY_ID]="$one_node test/t/020_crash_ledger.pl"  # rows of senders still open are passed for ever, as by a plain increasing id
@@ -31,7 +33,13 @@ declare -A noticed_by=(
   [STOP_NOT_UNDONE]=$stop         # what a handler asked is not forgotten with its turn
   [STOP_NEVER_VOID]=$stop         # a stop message counts though other messages came first
   [PASSIVATED_WAITING]=$stop      # an entity of which messages wait leaves memory
+  [TIMER_GENERATION_IGNORED]=$timers  # a timer fires whichever firing the message means
+  [TIMER_KEPT]=$timers            # a timer that has fired is there still
+  [TIMER_CANCEL_IGNORED]=$timers  # a timer that was cancelled is there still
+  [TIMER_ENDS_EARLY]=$timers      # a timer ends with the look at what is due, not with its message
   # of what nodes do to one another
+  [TIMER_MARK_KEPT]=$timers_move      # a shard that has come has its timers looked at behind the lane's place
+  [TIMERS_STAY]=$timers_move          # timers do not move with their shard
   [NO_RESEND]=$move               # what a former home has refused is not sent to the new one
   [NEWER_BEFORE_RESENT]=$move     # newer messages do not wait for what is sent again
   [IMPORT_WITHOUT_MARKS]=$move    # a new home does not learn what the old one has taken in
@@ -49,7 +57,7 @@ mapfile -t mutants < <(for name in "${!noticed_by[@]}"; do echo "${noticed_by[$n
 # one is tried, a few times, soon. The scenarios do not wait in vain, whatever is broken.
 noticed() {  # name
   local attempt patience=20
-  case ${noticed_by[$1]} in "$one_node" | "$move" | "$numbers" | "$stop") patience=90 ;; esac
+  case ${noticed_by[$1]} in "$one_node" | "$move" | "$numbers" | "$stop" | "$timers" | "$timers_move") patience=90 ;; esac
   for attempt in 1 2 3; do
     MUTANT=$1 PROVE_TESTS=${noticed_by[$1]} SHARD_SECONDS=${MUTANT_SECONDS:-30} \
       PG_TEST_TIMEOUT_DEFAULT=${PG_TEST_TIMEOUT_DEFAULT:-$patience} CHECK_TIMEOUT=${CHECK_TIMEOUT:-300} \

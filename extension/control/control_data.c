@@ -34,8 +34,9 @@ shard_control_data_in_log(int32 type_id)
 	{
 		char *query =
 			psprintf("SELECT 1 FROM shard.inbox_%d WHERE kind OPERATOR(pg_catalog.=) "
-					 "ANY (ARRAY[%d, %d, %d, %d]::int2[])",
-					 i, SHARD_KIND_TELL, SHARD_KIND_AGAIN, SHARD_KIND_START, SHARD_KIND_PASSIVATE);
+					 "ANY (ARRAY[%d, %d, %d, %d, %d, %d, %d]::int2[])",
+					 i, SHARD_KIND_TELL, SHARD_KIND_AGAIN, SHARD_KIND_START, SHARD_KIND_PASSIVATE,
+					 SHARD_KIND_SCHEDULE, SHARD_KIND_CANCEL, SHARD_KIND_TIMER);
 
 		if (type_id != 0)
 			query = psprintf("%s AND type_id OPERATOR(pg_catalog.=) %d", query, type_id);
@@ -93,6 +94,7 @@ static const struct
 	{"SELECT 1 FROM shard.held LIMIT 1", "the database has messages in the stash"},
 	{"SELECT 1 FROM shard.parked LIMIT 1", "the database has messages that wait for a home"},
 	{"SELECT 1 FROM shard.outbox_kept LIMIT 1", "the database has messages for other nodes"},
+	{"SELECT 1 FROM shard.timer LIMIT 1", "the database has timers of entities"},
 	{"SELECT 1 FROM shard.dead_letter LIMIT 1", "the database has dead letters"},
 	{"SELECT 1 FROM shard.own UNION ALL SELECT 1 FROM shard.shard_input "
 	 "UNION ALL SELECT 1 FROM shard.ordered LIMIT 1",
@@ -101,8 +103,9 @@ static const struct
 const char *
 shard_control_data(void)
 {
-	static const char *const tables[] = {"type",		"held", "parked",	   "outbox_kept",
-										 "dead_letter", "own",	"shard_input", "ordered"};
+	static const char *const tables[] = {"type",		"held",		   "parked",
+										 "outbox_kept", "dead_letter", "own",
+										 "shard_input", "ordered",	   "timer"};
 	char *what;
 
 	if (!shard_control_lock(tables, lengthof(tables)) || !shard_control_lock_all())

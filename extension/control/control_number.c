@@ -35,6 +35,7 @@ has_data(int32 type_id)
 		" OR EXISTS (SELECT FROM shard.dead_letter WHERE type_id OPERATOR(pg_catalog.=) $1)"
 		" OR EXISTS (SELECT FROM shard.shard_input WHERE type_id OPERATOR(pg_catalog.=) $1)"
 		" OR EXISTS (SELECT FROM shard.ordered WHERE type_id OPERATOR(pg_catalog.=) $1)"
+		" OR EXISTS (SELECT FROM shard.timer WHERE type_id OPERATOR(pg_catalog.=) $1)"
 		" OR EXISTS (SELECT FROM shard.own WHERE type_id OPERATOR(pg_catalog.=) $1)"
 		" OR EXISTS (SELECT FROM shard.route WHERE type_id OPERATOR(pg_catalog.=) $1)",
 		1,

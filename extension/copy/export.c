@@ -24,6 +24,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "copy/timer_copy.h"
 #include "link/callee.h"
 #include "registry/catalog.h"
 #include "registry/cluster_map.h"
@@ -74,7 +75,8 @@ typedef struct Export
 static ShardStatement count_rows = {
 	"SELECT (SELECT pg_catalog.count(*) FROM shard.held WHERE type_id = $1 AND shard = $2),"
 	" (SELECT pg_catalog.count(*) FROM shard.shard_input WHERE type_id = $1 AND shard = $2),"
-	" (SELECT pg_catalog.count(*) FROM shard.ordered WHERE type_id = $1 AND shard = $2)",
+	" (SELECT pg_catalog.count(*) FROM shard.ordered WHERE type_id = $1 AND shard = $2),"
+	" (SELECT pg_catalog.count(*) FROM shard.timer WHERE type_id = $1 AND shard = $2)",
 	2,
 	{INT4OID, INT4OID}};
 
@@ -269,6 +271,7 @@ put_manifest(Export *export, TransactionId *writer)
 	put_count(&counts, SHARD_COPY_STASH, shard_statement_int8(0, 1));
 	put_count(&counts, SHARD_COPY_MARKS, shard_statement_int8(0, 2));
 	put_count(&counts, SHARD_COPY_ORDERED, shard_statement_int8(0, 3));
+	put_count(&counts, SHARD_COPY_TIMERS, shard_statement_int8(0, 4));
 	SPI_finish();
 	shard_security_end(&export->security);
 
@@ -459,11 +462,24 @@ put_ordered(Export *export, const char *after, int after_len)
 	return found < BATCH;
 }
 
+static bool
+put_timers(Export *export, const char *after, int after_len)
+{
+	bool all;
+
+	shard_security_end(&export->security);
+	shard_security_begin_system(&export->security);
+	export->n_rows =
+		shard_copy_timers_put(export->call.shard.type_id, export->call.shard.shard, after,
+							  after_len, export->left, &export->rows, &export->after, &all);
+	shard_security_end(&export->security);
+	return all;
+}
+
 static bool (*const parts[SHARD_COPY_PARTS])(Export *, const char *, int) = {
-	[SHARD_COPY_STATE] = put_states,
-	[SHARD_COPY_STASH] = put_stash,
-	[SHARD_COPY_MARKS] = put_marks,
-	[SHARD_COPY_ORDERED] = put_ordered,
+	[SHARD_COPY_STATE] = put_states,  [SHARD_COPY_STASH] = put_stash,
+	[SHARD_COPY_MARKS] = put_marks,	  [SHARD_COPY_ORDERED] = put_ordered,
+	[SHARD_COPY_TIMERS] = put_timers,
 };
 
 /* ---- the call --------------------------------------------------------------------------------- */

@@ -37,9 +37,11 @@
 #include "registry/catalog.h"
 #include "registry/control_store.h"
 #include "core/base/message.h"
+#include "core/entity/timer.h"
 #include "entity/held.h"
 #include "shared/import_progress.h"
 #include "copy/import_private.h"
+#include "copy/timer_copy.h"
 #include "log/log.h"
 #include "registry/payload.h"
 #include "route/routing_store.h"
@@ -434,10 +436,35 @@ take_ordered(ShardImportStage *stage, ShardReader *rows)
 	return count;
 }
 
+static int
+take_timers(ShardImportStage *stage, ShardReader *rows)
+{
+	ShardCopyTimer timer;
+	int count = 0;
+
+	while (shard_copy_get_timer(rows, &timer))
+	{
+#ifdef SHARD_MUTANT_TIMERS_STAY
+		count++;
+		continue;
+#endif
+		if (!shard_payload_is_entity(timer.entity, timer.entity_len) ||
+			timer.missed > SHARD_TIMER_SKIP || !is_text(timer.name, timer.name_len) ||
+			!is_text(timer.zone, timer.zone_len) ||
+			!shard_payload_is_jsonb(timer.message, timer.message_len))
+			damaged(stage, "a timer");
+		shard_copy_timers_store(stage->shard.type_id, stage->shard.shard, &timer);
+		count++;
+		CHECK_FOR_INTERRUPTS();
+	}
+	return count;
+}
+
 static int (*const takers[SHARD_COPY_PARTS])(ShardImportStage *, ShardReader *) = {
 	[SHARD_COPY_STASH] = take_held,
 	[SHARD_COPY_MARKS] = take_marks,
 	[SHARD_COPY_ORDERED] = take_ordered,
+	[SHARD_COPY_TIMERS] = take_timers,
 };
 
 void

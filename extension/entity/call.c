@@ -563,6 +563,8 @@ heed(ShardEntity *entity, const ShardExecution *execution)
 		shard_life_passivate(entity, execution->stop);
 	else if (execution->passivate)
 		shard_stop_ask(entity, execution->stop_message);
+	if (execution->stop || execution->passivate)
+		shard_timer_end_receive(entity, execution->receives);
 	if (execution->stop)
 		entity->now.remembered = false;
 	if (entity->ordering == NULL && execution->stop && entity->local->type->ordered_by_name != NULL)

@@ -77,6 +77,8 @@ shard_failure_dispose(ShardEntity *entity, const ShardRow *row, int attempts, bo
 		return false;
 	}
 	dead = *row;
+	if (row->kind == SHARD_KIND_TIMER)
+		shard_timer_give_up(entity, &dead);
 	if (shard_turn.numbered)
 		dead.kind = SHARD_KIND_AGAIN;
 	shard_held_dead_letter(&dead, attempts, error);

@@ -101,6 +101,37 @@ was_overtaken(ShardEntity *entity, ShardCopy *found)
 }
 
 /*
+ * Calls the handler with a message, or with that of a timer, which has fired with it: unless it is a receive time-out
+ * of an entity that was not in memory, and whose state says that there was a message meanwhile.
+ */
+static void
+call(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask, ShardExecution *execution)
+{
+	const ShardFiring *firing = shard_turn.firing;
+
+	if (likely(firing == NULL))
+	{
+		shard_call_message(entity, row, ask, execution);
+		return;
+	}
+	if (firing->timer.idle != 0 && firing->heard == 0 &&
+		shard_timer_rests(entity, shard_state_written(&entity->local->table, &entity->now)))
+	{
+		entity->last_message_at = 0;
+		return;
+	}
+	shard_call_message(entity, &firing->row, NULL, execution);
+	shard_timer_pass(entity);
+}
+
+/* Whether what runs is a message for the handler; a start only has the entity read into memory. */
+static inline bool
+has_code(const ShardRow *row)
+{
+	return row == NULL || row->kind != SHARD_KIND_START;
+}
+
+/*
  * The part that runs in the subtransaction: in a careful turn all steps, from reading the state to writing it. False:
  * another transaction has the row locked, or changed it.
  */
@@ -110,8 +141,8 @@ run_in_fence(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
 {
 	bool good = shard_turn_check(entity);
 
-	if (good && (row == NULL || row->kind != SHARD_KIND_START))
-		shard_call_message(entity, row, ask, execution);
+	if (good && has_code(row))
+		call(entity, row, ask, execution);
 	if (!shard_turn.careful)
 		return good;
 	*found = entity->now;
@@ -262,9 +293,8 @@ run_optimistic(ShardEntity *entity, const ShardRow *row)
 
 	shard_turn.blames_last = true;
 	good = shard_turn_check(entity);
-	if (good && row->kind != SHARD_KIND_START &&
-		(!entity->local->type->batch || row->kind == SHARD_KIND_PASSIVATE))
-		shard_call_message(entity, row, NULL, &execution);
+	if (good && has_code(row) && (!entity->local->type->batch || row->kind == SHARD_KIND_PASSIVATE))
+		call(entity, row, NULL, &execution);
 	shard_turn.blames_last = false;
 	return good;
 }
@@ -340,7 +370,20 @@ bury_uncommitted(ShardEntity *entity, const ShardRow *row, int attempts, bool is
 	return judge(entity, row, attempts, is_held, shard_turn_given_up_error());
 }
 
-/* Runs a message, also one that stops its entity, in the turn's mode. */
+/* Keeps the message for the batch handler, or that of a timer, which has fired with it. */
+static void
+collect(ShardEntity *entity, const ShardRow *row)
+{
+	if (shard_turn.firing == NULL)
+	{
+		shard_call_collect(entity, row);
+		return;
+	}
+	shard_call_collect(entity, &shard_turn.firing->row);
+	shard_timer_pass(entity);
+}
+
+/* A message whose code runs, also one that stops its entity, or that has the entity read into memory. */
 static ShardOutcome
 run(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
 {
@@ -365,7 +408,7 @@ run(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
 	if (row->kind == SHARD_KIND_START)
 		return SHARD_MESSAGE_DONE;
 	if (!shard_turn.careful && entity->local->type->batch && row->kind != SHARD_KIND_PASSIVATE)
-		shard_call_collect(entity, row);
+		collect(entity, row);
 	entity->handled++;
 	return SHARD_MESSAGE_DONE;
 }
@@ -381,6 +424,8 @@ stop(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
 	ShardStop what = shard_stop_read(entity, row, &message);
 	ShardOutcome outcome = SHARD_MESSAGE_DONE;
 
+	if (!shard_stop_is_number(row))
+		shard_timer_end_receive(entity, false);
 	if (what == SHARD_STOP_VOID)
 		return SHARD_MESSAGE_DONE;
 	if (what == SHARD_STOP_MESSAGE)
@@ -399,11 +444,47 @@ stop(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
 	return outcome;
 }
 
+/* Makes or ends a timer. */
+static ShardOutcome
+obey(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
+{
+	ErrorData *error = shard_timer_obey(entity, row);
+
+	if (error == NULL)
+		return SHARD_MESSAGE_DONE;
+	shard_life_wake(entity);
+	return judge(entity, row, attempts, is_held, error);
+}
+
+/* A timer is due: its message is handled, unless the timer has ended. */
+static ShardOutcome
+fire(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
+{
+	ShardOutcome outcome;
+
+	shard_timer_meet(entity, row);
+	if (shard_turn.firing == NULL)
+		return SHARD_MESSAGE_DONE;
+	shard_life_wake(entity);
+	outcome = run(entity, row, attempts, is_held);
+	shard_turn.firing = NULL;
+	return outcome;
+}
+
 ShardOutcome
 shard_handle_message(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
 {
-	if (unlikely(row->kind == SHARD_KIND_PASSIVATE))
-		return stop(entity, row, attempts, is_held);
-	shard_life_wake(entity);
-	return run(entity, row, attempts, is_held);
+	switch (row->kind)
+	{
+		case SHARD_KIND_PASSIVATE:
+			return stop(entity, row, attempts, is_held);
+		case SHARD_KIND_SCHEDULE:
+		case SHARD_KIND_CANCEL:
+			return obey(entity, row, attempts, is_held);
+		case SHARD_KIND_TIMER:
+			return fire(entity, row, attempts, is_held);
+		default:
+			shard_life_wake(entity);
+			return run(entity, row, attempts, is_held);
+	}
 }

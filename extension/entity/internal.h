@@ -6,7 +6,7 @@
  *		turn residents report deliver deliver_ask stash order order_position handle failure dead_letter_room recount
  *		turn_commit stop turn_entity queue call execution turn_limit turn_log stop_row passivate cache life local_type
  *		handler crash held state_copy state_purge state_orphan state_structure state state_table state_door
- *		state_hold
+ *		state_hold timer timer_due timer_table timer_message timer_time
  */
 #pragma once
 
@@ -15,8 +15,20 @@
 #include "entity/execution.h"
 #include "entity/held.h"
 #include "entity/state.h"
+#include "entity/timer.h"
 #include "entity/turn.h"
 #include "registry/security.h"
+
+/* A timer that is due, and met. */
+typedef struct ShardFiring
+{
+	ShardTimer timer;
+	ShardRow row; /* the message that the handler is given, instead of the one that was met */
+	TimestampTz
+		heard; /* when the entity had a message before, as far as memory knows; 0: it does not */
+	int64 next_period; /* of a timer that repeats; */
+	bool goes_on;	   /* false: it was the last time */
+} ShardFiring;
 
 /* The turn of this worker. Fields that keep something of an earlier turn are marked "outlives turns". */
 typedef struct ShardTurn
@@ -72,6 +84,10 @@ typedef struct ShardTurn
 	ShardLanes lanes; /* of the worker */
 	int stops;		  /* types with a stop message; outlives turns */
 	int victims;	  /* entities over the limits of their types; outlives turns */
+
+	/* handle.c, timer.c */
+	ShardFiring
+		*firing; /* of a timer, whose message is handled; NULL: the message is another one */
 
 	/* queue.c, stash.c */
 	dlist_head due;	 /* entities that wait, but not for their type; outlives turns */
@@ -641,3 +657,46 @@ extern char *shard_local_problem(const ShardType *type, int *sqlstate);
  * writes only if the problem changed.
  */
 extern void shard_local_refresh(ShardLocalType *local);
+
+/* ---- timer.c: timers of an entity, in the turn ------------------------------------------------- */
+
+/*
+ * Makes or ends a timer, as a SCHEDULE or CANCEL says. NULL: done; else why it cannot be, an error in the turn's memory.
+ */
+extern ErrorData *shard_timer_obey(ShardEntity *entity, const ShardRow *row);
+
+/*
+ * A TIMER is met: sets shard_turn.firing, unless nothing is to be run: the timer was ended, or has fired, or rests, or
+ * skips what it missed.
+ */
+extern void shard_timer_meet(ShardEntity *entity, const ShardRow *row);
+
+/*
+ * The firing of a receive time-out whose entity was not in memory: whether it rests after all, because the state was
+ * written at that time.
+ */
+extern bool shard_timer_rests(ShardEntity *entity, TimestampTz written);
+
+/* The message of the firing was handled: the timer is deleted, or due again. */
+extern void shard_timer_pass(ShardEntity *entity);
+
+/*
+ * A TIMER is given up: the same, and the dead letter becomes the message, to be told again by shard_redrive(). In the
+ * turn's memory.
+ */
+extern void shard_timer_give_up(ShardEntity *entity, ShardRow *dead);
+
+/* Ends the entity's receive time-out, if there is one; sent: also one that the handler has set just now. */
+extern void shard_timer_end_receive(ShardEntity *entity, bool sent);
+
+/* ---- timer_due.c: when timers are due ---------------------------------------------------------- */
+
+/* At start; the second function: after an abort. */
+extern void shard_timer_due_init(ShardLanes lanes);
+extern void shard_timer_due_aborted(void);
+
+/* Whether there may be timers in the lanes of this worker. */
+extern bool shard_timer_any(void);
+
+/* In a turn: a timer was made, or is due again. */
+extern void shard_timer_note_due(const ShardTimerOwner *owner, const ShardTimer *timer);

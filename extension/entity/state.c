@@ -294,6 +294,18 @@ shard_state_check(ShardStateTable *table, ShardEntity *entity, ShardCopy *copy, 
 																	 : SHARD_ROW_CONTENDED;
 }
 
+TimestampTz
+shard_state_written(const ShardStateTable *table, const ShardCopy *copy)
+{
+	TimestampTz written;
+	bool isnull;
+
+	if (!copy->exists || table->rel == NULL)
+		return 0;
+	written = DatumGetTimestampTz(slot_getattr(table->row, table->updated_column, &isnull));
+	return isnull || TIMESTAMP_NOT_FINITE(written) ? 0 : written;
+}
+
 bool
 shard_state_is_overtaken(ShardStateTable *table, ShardEntity *entity, ShardCopy *copy)
 {

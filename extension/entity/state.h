@@ -82,6 +82,9 @@ extern void shard_state_forget(ShardStateTable *table);
 extern ShardRowStatus
 shard_state_check(ShardStateTable *table, ShardEntity *entity, ShardCopy *copy, int *blocked_by);
 
+/* When the row of a copy that was just checked was written last; 0: there is none. */
+extern TimestampTz shard_state_written(const ShardStateTable *table, const ShardCopy *copy);
+
 /*
  * Whether another transaction has, or may be about to have, inserted, changed or deleted the entity's row since this
  * turn's copy of it was found to be true. The table is open.

@@ -71,6 +71,7 @@ shard_turn_init(ShardLanes lanes, const ShardPresence *presence)
 	dlist_init(&shard_turn.due);
 	shard_cache_init();
 	shard_handle_init(lanes);
+	shard_timer_due_init(lanes);
 	before_shmem_exit(at_exit, 0);
 	shard_turn_commit_init();
 	shard_call_init();
@@ -167,6 +168,7 @@ shard_turn_begin(bool careful)
 	shard_turn.look = true;
 	shard_turn.cached = shard_cache_bytes();
 	shard_turn.at = NULL;
+	shard_turn.firing = NULL;
 	shard_turn.replies = NIL;
 	if (refreshed_at != shard_registry_generation())
 	{
@@ -274,7 +276,9 @@ shard_turn_aborted(void)
 		refreshed_at = 0; /* maybe a change was not seen yet */
 	shard_turn_undo_entities();
 	shard_local_each(forget_burying, NULL);
+	shard_timer_due_aborted();
 	shard_turn.at = NULL;
+	shard_turn.firing = NULL;
 	shard_turn.replies = NIL;
 	shard_turn_log_forget();
 	MemoryContextReset(shard_turn.context);

@@ -199,6 +199,27 @@ extern void shard_deliver_ask(ShardRequest *request);
  */
 extern void shard_turn_count_strays(int64 kept, int64 counted);
 
+/* ---- timers of entities (timer_due.c) ---------------------------------------------------------- */
+
+/*
+ * At the end of a turn: appends a message for each timer of active shards that is due, not more than fit into a turn, and
+ * none as long as those of a turn before are not met. Returns whether there were any, so that the turn has to be
+ * written down.
+ */
+extern bool shard_timer_fire(bool met);
+
+/* Up to which seq of the log such messages were appended by turns that have committed; 0: all of them were met. */
+extern int64 shard_timer_on_its_way(void);
+
+/* In a turn: a shard has become active here, maybe with timers that are due. */
+extern void shard_timer_due_again(int32 type_id, int32 shard);
+
+/* After the commit. last: a seq behind all that the turn has appended so. */
+extern void shard_timer_due_committed(int64 last);
+
+/* When the next timer is due; 0: none is known. */
+extern TimestampTz shard_timer_next_due(void);
+
 /* ---- whole shards (residents.c) --------------------------------------------------------------- */
 
 /*

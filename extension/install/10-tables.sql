@@ -174,6 +174,32 @@ CREATE TABLE shard.ordered (
 ) WITH (fillfactor = 70);
 REVOKE ALL ON shard.ordered FROM PUBLIC;
 
+/*
+ * Timers of entities (E30). Part of the shard, as the stash is; written by turns, and by imports. Key (type_id, shard,
+ * entity, name); name '' is the entity's receive time-out. due and generation name the next firing; lane is that of the
+ * shard, so that a worker finds what is due of its own by an index.
+ */
+CREATE TABLE shard.timer (
+    type_id    int4 NOT NULL,
+    shard      int4 NOT NULL,
+    entity     text COLLATE "C" NOT NULL,
+    name       text COLLATE "C" NOT NULL,
+    lane       int2 NOT NULL,
+    due        timestamptz NOT NULL,
+    generation int8 NOT NULL,                -- seq of the log row that made the timer
+    first      timestamptz NOT NULL,         -- due for the first time
+    period     int8 NOT NULL,                -- due is so many times every behind first
+    every      interval,                     -- NULL: once
+    zone       text COLLATE "C",             -- time zone in which days and months are added
+    missed     int2 NOT NULL,                -- core/entity/timer.h
+    fired      int8 NOT NULL,
+    idle       int8,                         -- of a receive time-out, in microseconds
+    message    bytea NOT NULL,
+    PRIMARY KEY (type_id, shard, entity, name)
+) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000);
+REVOKE ALL ON shard.timer FROM PUBLIC;
+CREATE INDEX timer_due ON shard.timer (lane, due, generation);
+
 /* Messages that were given up (P8): nothing is dropped in silence. */
 CREATE TABLE shard.dead_letter (
     id         int8 PRIMARY KEY GENERATED ALWAYS AS IDENTITY,

@@ -285,6 +285,15 @@ shard_cursor_has_left(const ShardCursor *c, int64 seq)
 	return true;
 }
 
+bool
+shard_cursor_has_met(const ShardCursor *c, int64 seq)
+{
+	for (int lane = 0; lane < SHARD_LANES; lane++)
+		if (owns(c, lane) && Max(c->q[lane], c->upto) < seq)
+			return false;
+	return true;
+}
+
 void
 shard_cursor_publish(ShardCursor *c)
 {

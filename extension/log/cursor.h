@@ -53,6 +53,9 @@ extern void shard_cursor_keep(ShardCursor *cursor, int lane, int64 seq);
 /* Whether the cursor itself has left every row up to a seq behind, as of the last commit. */
 extern bool shard_cursor_has_left(const ShardCursor *cursor, int64 seq);
 
+/* In a turn: whether each row up to a seq whose sender has ended was looked at, in this turn or before. */
+extern bool shard_cursor_has_met(const ShardCursor *cursor, int64 seq);
+
 /*
  * Notes what can be read in this turn. Call before the turn's snapshot is taken. keep: the files stay the same to the
  * end of the transaction, and no segment is emptied meanwhile; for the start of a worker.

@@ -21,10 +21,12 @@ typedef struct Count
 	ShardLogWaiting found;
 } Count;
 
+/* What is to be a timer counts as well. */
 static bool
 is_message(const Count *count, const ShardRowFixed *row)
 {
-	return row->type_id == count->type_id && row->chunk == 0 && shard_kind_is_message(row->kind);
+	return row->type_id == count->type_id && row->chunk == 0 &&
+		   (shard_kind_is_message(row->kind) || row->kind == SHARD_KIND_SCHEDULE);
 }
 
 static bool

@@ -212,6 +212,7 @@ idle_time(ShardRegion *region)
 	TimestampTz now = GetCurrentTimestamp();
 	TimestampTz next = TimestampTzPlusMilliseconds(now, POLL_MS);
 	TimestampTz due = shard_stash_next_due();
+	TimestampTz timer = shard_timer_next_due();
 	TimestampTz passivation = shard_cache_passivate(now);
 
 	if (region->busy)
@@ -222,6 +223,8 @@ idle_time(ShardRegion *region)
 		next = Min(next, due);
 	if (passivation != 0)
 		next = Min(next, passivation);
+	if (timer != 0)
+		next = Min(next, timer);
 	return Max(0, TimestampDifferenceMilliseconds(now, next));
 }
 

@@ -163,7 +163,8 @@ write_log(ShardRegion *region, ShardTurnResult *result)
 	result->pass_wanted = pg_atomic_read_u64(&region->slot->pass_wanted);
 	result->in_the_way = !shard_cursor_is_past(region->cursor, result->pass_wanted);
 	leave = result->in_the_way ? result->pass_wanted : 0;
-	wrote = shard_routing_leave(leave);
+	wrote = shard_timer_fire(shard_cursor_has_met(region->cursor, shard_timer_on_its_way()));
+	wrote |= shard_routing_leave(leave);
 	wrote |= shard_outbox_leave(leave);
 	shard_outbox_flush();
 	if (shard_turn_has_passed() || wrote ||
@@ -456,6 +457,7 @@ turn(ShardRegion *region)
 	/* the newest commit that an answer may depend on, also if this turn wrote nothing (D20) */
 	shard_turn_committed(shard_routing_lsn());
 #endif
+	shard_timer_due_committed(result.record_seq);
 	shard_routing_forget_ended();
 	shard_region_forward_asks(region, result.asks, lsn);
 	publish(region, &result, lsn);

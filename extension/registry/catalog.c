@@ -109,6 +109,9 @@ look_up(ShardCatalog *catalog)
 	catalog->type = get_relname_relid("type", catalog->schema);
 	catalog->held = get_relname_relid("held", catalog->schema);
 	catalog->dead_letter = get_relname_relid("dead_letter", catalog->schema);
+	catalog->timer = get_relname_relid("timer", catalog->schema);
+	catalog->timer_pkey = get_relname_relid("timer_pkey", catalog->schema);
+	catalog->timer_due = get_relname_relid("timer_due", catalog->schema);
 	for (int i = 0; i < SHARD_SEGMENTS; i++)
 	{
 		char name[NAMEDATALEN];
@@ -119,7 +122,8 @@ look_up(ShardCatalog *catalog)
 	}
 	return whole && OidIsValid(catalog->public_schema) && OidIsValid(catalog->node) &&
 		   OidIsValid(catalog->type) && OidIsValid(catalog->held) &&
-		   OidIsValid(catalog->dead_letter);
+		   OidIsValid(catalog->dead_letter) && OidIsValid(catalog->timer) &&
+		   OidIsValid(catalog->timer_pkey) && OidIsValid(catalog->timer_due);
 }
 
 /*
@@ -153,7 +157,8 @@ static bool
 is_ours(Oid relid)
 {
 	if (relid == cached.node || relid == cached.type || relid == cached.held ||
-		relid == cached.dead_letter)
+		relid == cached.dead_letter || relid == cached.timer || relid == cached.timer_pkey ||
+		relid == cached.timer_due)
 		return true;
 	for (int i = 0; i < SHARD_SEGMENTS; i++)
 		if (relid == cached.segment[i])

@@ -18,6 +18,9 @@ typedef struct ShardCatalog
 	Oid type;
 	Oid held;
 	Oid dead_letter;
+	Oid timer;
+	Oid timer_pkey;
+	Oid timer_due;
 	Oid segment[SHARD_SEGMENTS];
 } ShardCatalog;
 

@@ -114,6 +114,9 @@ shard_routing_own_changed(const ShardRoute *route, const ShardOwn *before)
 	shard_routing_note_left(route);
 	shard_routing.arrived |= is && before->state == SHARD_HOME_STAGED;
 
+	if (is && !was)
+		shard_timer_due_again(route->type_id, route->shard);
+
 	/*
 	 * the shard's stash came with it, or was let go when it was sealed; the stash of a shard that was clearing is known
 	 */

@@ -174,6 +174,13 @@ read_ordered(ShardReader *reader, StringInfo out)
 }
 
 static void
+read_timers(ShardReader *reader, StringInfo out)
+{
+	READ_ALL(ShardCopyTimer, shard_copy_get_timer, shard_copy_put_timer, reader, out,
+			 look_at(record.message, record.message_len));
+}
+
+static void
 read_copy_marks(ShardReader *reader, StringInfo out)
 {
 	READ_ALL(ShardStamp, shard_copy_get_mark, shard_copy_put_mark, reader, out, (void) 0);
@@ -202,8 +209,9 @@ static void
 read_chunks(ShardReader *reader, StringInfo out)
 {
 	static void (*const parts[SHARD_COPY_PARTS])(ShardReader *,
-												 StringInfo) = {NULL, read_fields, read_held,
-																read_copy_marks, read_ordered};
+												 StringInfo) = {NULL,		  read_fields,
+																read_held,	  read_copy_marks,
+																read_ordered, read_timers};
 	const char *from = reader->at;
 	ShardCopyChunk chunk;
 
@@ -288,7 +296,7 @@ LLVMFuzzerTestOneInput(const uint8 *data, size_t size)
 		read_call,		read_parcels, read_facts,	   read_done,	read_received,
 		read_positions, read_streams, read_ask,		   read_answer, read_export,
 		read_import,	read_columns, read_counts,	   read_chunks, read_next,
-		read_held,		read_ordered, read_copy_marks, read_fields};
+		read_held,		read_ordered, read_copy_marks, read_fields, read_timers};
 	ShardReader reader;
 	StringInfoData out;
 

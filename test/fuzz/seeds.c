@@ -269,11 +269,19 @@ write_copy(void)
 	ShardCopyCount count = {SHARD_COPY_STATE, 2};
 	ShardCopyPosition next = {SHARD_COPY_STASH, "e", 1};
 	ShardCopyOrdered ordered = {"e", 1, 1, 2, 0, 0};
+	ShardCopyTimer timer = {.entity = "e", .entity_len = 1, .name = "n", .name_len = 1};
 	ShardStamp mark = {SHARD_PREFIX_NODE, 1, 2, 3};
 	ShardCopyHeld held = {.entity = "e", .entity_len = 1, .kind = SHARD_KIND_TELL, .mid_node = 1};
-	StringInfoData out[10];
+	StringInfoData out[11];
 	StringInfoData answer;
 
+	timer.repeats = true;
+	timer.days = 1;
+	timer.zone = "UTC";
+	timer.zone_len = 3;
+	timer.missed = 1;
+	timer.message = "{}";
+	timer.message_len = 2;
 	held.stamp = mark;
 	held.payload = "{}";
 	held.payload_len = 2;
@@ -297,6 +305,7 @@ write_copy(void)
 	shard_copy_put_mark(&out[8], &mark);
 	shard_copy_put_field(&out[9], "x", 1);
 	shard_copy_put_field(&out[9], NULL, 0);
+	shard_copy_put_timer(&out[10], &timer);
 
 	initStringInfo(&answer);
 	appendStringInfoChar(&answer, '\0');
@@ -305,7 +314,7 @@ write_copy(void)
 	shard_packet_put_section(&answer, SHARD_SECTION_COUNTS, 1, out[3].data + 1, out[3].len - 1);
 	for (int part = SHARD_COPY_STATE; part < SHARD_COPY_PARTS; part++)
 	{
-		static const int rows_of[SHARD_COPY_PARTS] = {0, 9, 6, 8, 7};
+		static const int rows_of[SHARD_COPY_PARTS] = {0, 9, 6, 8, 7, 10};
 		const StringInfoData *rows = &out[rows_of[part]];
 		ShardCopyChunk chunk = {part, 1, rows->data + 1, rows->len - 1};
 		int begin = out[4].len;

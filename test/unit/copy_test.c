@@ -17,12 +17,13 @@ FORM_FUNCTIONS(shard_copy, position, ShardCopyPosition, _position)
 FORM_FUNCTIONS(shard_copy, held, ShardCopyHeld, _held)
 FORM_FUNCTIONS(shard_copy, ordered, ShardCopyOrdered, _ordered)
 FORM_FUNCTIONS(shard_copy, mark, ShardStamp, _mark)
+FORM_FUNCTIONS(shard_copy, timer, ShardCopyTimer, _timer)
 
 static const Form forms[] = {FORM(export, ShardExportCall), FORM(import, ShardImportCall),
 							 FORM(column, ShardCopyColumn), FORM(count, ShardCopyCount),
 							 FORM(chunk, ShardCopyChunk),	FORM(position, ShardCopyPosition),
 							 FORM(held, ShardCopyHeld),		FORM(ordered, ShardCopyOrdered),
-							 FORM(mark, ShardStamp)};
+							 FORM(mark, ShardStamp),		FORM(timer, ShardCopyTimer)};
 
 static void
 check_good(const char *name, const void *record, const char *what)
@@ -93,6 +94,20 @@ test_round_trips(void)
 	check_good("held", &held, "one with few fields");
 	check_good("ordered", &(ShardCopyOrdered){"e", 1, PG_INT64_MIN, PG_INT64_MAX, 2, 3}, "one");
 	check_good("mark", &(ShardStamp){SHARD_PREFIX_NODE, 1, 0, 1}, "one");
+	check_good("timer",
+			   &(ShardCopyTimer){"e", 1, "n", 1, PG_INT64_MIN, PG_INT64_MAX, -1, 5, true, 1, 2, 3,
+								 "UTC", 3, 2, 9, 0, "\0{}", 3},
+			   "one that repeats");
+	check_good("timer",
+			   &(ShardCopyTimer){.entity = "e",
+								 .entity_len = 1,
+								 .name = "",
+								 .zone = "",
+								 .missed = 1,
+								 .idle = 1,
+								 .message = "x",
+								 .message_len = 1},
+			   "a receive time-out");
 }
 
 /* Any bit of a chunk that changes is noticed. */
@@ -156,7 +171,7 @@ test_bad(void)
 		{2, 0x80, 0}, /* count: a number too long */
 		{0, 2},		  /* count: of no part */
 		{2, 1},		  /* count: fewer than none */
-		{10, 0},	  /* position: of an unknown part */
+		{12, 0},	  /* position: of an unknown part */
 		{0, 1, 'x'},  /* position: nothing, and a key */
 	};
 	ShardCopyCount count;

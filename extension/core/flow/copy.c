@@ -24,10 +24,10 @@
 
 #define MAX_NAME 63
 #define MAX_TYPE_NAME 1023
-#define MAX_KEY (16 + SHARD_PACKET_MAX_ENTITY)
+#define MAX_KEY (16 + 2 * SHARD_PACKET_MAX_ENTITY)
 
-const char *const shard_copy_part_names[SHARD_COPY_PARTS] = {"nothing", "state", "stash", "marks",
-															 "ordered"};
+const char *const shard_copy_part_names[SHARD_COPY_PARTS] = {"nothing", "state",   "stash",
+															 "marks",	"ordered", "timers"};
 
 /* ---- what is good ---------------------------------------------------------------------------- */
 
@@ -120,7 +120,7 @@ static bool
 good_held(const ShardCopyHeld *held)
 {
 	if (!shard_kind_is_message(held->kind) && held->kind != SHARD_KIND_START &&
-		held->kind != SHARD_KIND_PASSIVATE)
+		held->kind != SHARD_KIND_PASSIVATE && !shard_kind_is_timer(held->kind))
 		return false;
 	if (held->stamp.kind != SHARD_PREFIX_NONE && !good_stamp(&held->stamp))
 		return false;
@@ -143,6 +143,19 @@ good_ordered(const ShardCopyOrdered *ordered)
 	return ordered->entity_len > 0 &&
 		   good_text(ordered->entity, ordered->entity_len, SHARD_PACKET_MAX_ENTITY) &&
 		   ordered->skipped >= 0 && ordered->late >= 0;
+}
+
+static bool
+good_timer(const ShardCopyTimer *timer)
+{
+	return timer->entity_len > 0 &&
+		   good_text(timer->entity, timer->entity_len, SHARD_PACKET_MAX_ENTITY) &&
+		   good_text(timer->name, timer->name_len, SHARD_PACKET_MAX_ENTITY) && timer->period >= 0 &&
+		   timer->months >= 0 && timer->days >= 0 && timer->time >= 0 &&
+		   timer->repeats == (timer->months > 0 || timer->days > 0 || timer->time > 0) &&
+		   good_text(timer->zone, timer->zone_len, SHARD_PACKET_MAX_ENTITY) && timer->missed > 0 &&
+		   timer->fired >= 0 && timer->idle >= 0 && (timer->idle > 0) == (timer->name_len == 0) &&
+		   timer->message_len > 0;
 }
 
 /* ---- fields ---------------------------------------------------------------------------------- */
@@ -257,6 +270,26 @@ ordered_fields(ShardFields *fields, ShardCopyOrdered *ordered)
 	shard_fields_int64(fields, &ordered->late);
 }
 
+static void
+timer_fields(ShardFields *fields, ShardCopyTimer *timer)
+{
+	shard_fields_piece(fields, &timer->entity, &timer->entity_len);
+	shard_fields_piece(fields, &timer->name, &timer->name_len);
+	shard_fields_int64(fields, &timer->due);
+	shard_fields_int64(fields, &timer->generation);
+	shard_fields_int64(fields, &timer->first);
+	shard_fields_int64(fields, &timer->period);
+	shard_fields_bool(fields, &timer->repeats);
+	shard_fields_int32(fields, &timer->months);
+	shard_fields_int32(fields, &timer->days);
+	shard_fields_int64(fields, &timer->time);
+	shard_fields_piece(fields, &timer->zone, &timer->zone_len);
+	shard_fields_int32(fields, &timer->missed);
+	shard_fields_int64(fields, &timer->fired);
+	shard_fields_int64(fields, &timer->idle);
+	shard_fields_piece(fields, &timer->message, &timer->message_len);
+}
+
 SHARD_FIELDS_CODEC(shard_copy_put_export, shard_copy_get_export, ShardExportCall, export)
 SHARD_FIELDS_CODEC(shard_copy_put_import, shard_copy_get_import, ShardImportCall, import)
 SHARD_FIELDS_CODEC(shard_copy_put_column, shard_copy_get_column, ShardCopyColumn, column)
@@ -266,6 +299,7 @@ SHARD_FIELDS_CODEC(shard_copy_put_position, shard_copy_get_position, ShardCopyPo
 SHARD_FIELDS_CODEC(shard_copy_put_held, shard_copy_get_held, ShardCopyHeld, held)
 SHARD_FIELDS_CODEC(shard_copy_put_mark, shard_copy_get_mark, ShardStamp, stamp)
 SHARD_FIELDS_CODEC(shard_copy_put_ordered, shard_copy_get_ordered, ShardCopyOrdered, ordered)
+SHARD_FIELDS_CODEC(shard_copy_put_timer, shard_copy_get_timer, ShardCopyTimer, timer)
 
 /* ---- a field of a state row ------------------------------------------------------------------ */
 

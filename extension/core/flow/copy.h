@@ -19,14 +19,15 @@
 /* What is copied; stored nowhere, part of the protocol version, never renumbered. In this order. */
 typedef enum ShardCopyPart
 {
-	SHARD_COPY_NONE = 0,   /* in a position: before the first one, or behind the last */
-	SHARD_COPY_STATE = 1,  /* rows of the state table: fields in the order of the columns told */
-	SHARD_COPY_STASH = 2,  /* ShardCopyHeld */
-	SHARD_COPY_MARKS = 3,  /* ShardStamp: base marks */
-	SHARD_COPY_ORDERED = 4 /* ShardCopyOrdered: how far entities are in their messages' numbers */
+	SHARD_COPY_NONE = 0,	/* in a position: before the first one, or behind the last */
+	SHARD_COPY_STATE = 1,	/* rows of the state table: fields in the order of the columns told */
+	SHARD_COPY_STASH = 2,	/* ShardCopyHeld */
+	SHARD_COPY_MARKS = 3,	/* ShardStamp: base marks */
+	SHARD_COPY_ORDERED = 4, /* ShardCopyOrdered: how far entities are in their messages' numbers */
+	SHARD_COPY_TIMERS = 5	/* ShardCopyTimer */
 } ShardCopyPart;
 
-#define SHARD_COPY_PARTS 5
+#define SHARD_COPY_PARTS 6
 
 extern const char *const shard_copy_part_names[SHARD_COPY_PARTS];
 
@@ -164,6 +165,36 @@ typedef struct ShardCopyOrdered
 
 extern void shard_copy_put_ordered(StringInfo out, const ShardCopyOrdered *ordered);
 extern bool shard_copy_get_ordered(ShardReader *reader, ShardCopyOrdered *ordered);
+
+/*
+ * A timer of an entity (E36): a row of shard.timer. Its times are those of the calendar, which is the same at all nodes,
+ * in microseconds since 2000.
+ */
+typedef struct ShardCopyTimer
+{
+	const char *entity;
+	int entity_len;
+	const char *name;
+	int name_len; /* 0: the receive time-out */
+	int64 due;
+	int64 generation;
+	int64 first;
+	int64 period;
+	bool repeats; /* after so much: */
+	int32 months;
+	int32 days;
+	int64 time;
+	const char *zone;
+	int zone_len;
+	int32 missed; /* ShardTimerMissed, which the importer knows */
+	int64 fired;
+	int64 idle;
+	const char *message;
+	int message_len;
+} ShardCopyTimer;
+
+extern void shard_copy_put_timer(StringInfo out, const ShardCopyTimer *timer);
+extern bool shard_copy_get_timer(ShardReader *reader, ShardCopyTimer *timer);
 
 /* A base mark. */
 extern void shard_copy_put_mark(StringInfo out, const ShardStamp *mark);

@@ -200,7 +200,7 @@ is_waiting(const ShardRowFixed *row, void *arg)
 	Waiting *waiting = arg;
 
 	return (shard_kind_is_message(row->kind) || row->kind == SHARD_KIND_START ||
-			row->kind == SHARD_KIND_PASSIVATE) &&
+			row->kind == SHARD_KIND_PASSIVATE || shard_kind_is_timer(row->kind)) &&
 		   !shard_log_position_handled(&waiting->positions, row);
 }
 
@@ -321,16 +321,19 @@ delete_states(Oid table, int32 shard, const char *type_name)
 				 errhint("End that transaction, see pg_locks, and try again.")));
 }
 
+/* Of shards that do not live here. */
+#define OF_STRANGERS \
+	" x WHERE EXISTS (SELECT FROM shard.own o LEFT JOIN shard.route r " \
+	"ON r.type_id OPERATOR(pg_catalog.=) o.type_id AND r.shard OPERATOR(pg_catalog.=) o.shard " \
+	"WHERE o.type_id OPERATOR(pg_catalog.=) x.type_id AND o.shard OPERATOR(pg_catalog.=) x.shard " \
+	"AND (o.state OPERATOR(pg_catalog.=) 'staged' OR (o.state OPERATOR(pg_catalog.=) 'sealed' " \
+	"AND r.epoch OPERATOR(pg_catalog.>) o.epoch)))"
+
 static void
 delete_strangers(void)
 {
-	execute(
-		"DELETE FROM shard.ordered x WHERE EXISTS (SELECT FROM shard.own o LEFT JOIN shard.route r "
-		"ON r.type_id OPERATOR(pg_catalog.=) o.type_id AND r.shard OPERATOR(pg_catalog.=) o.shard "
-		"WHERE o.type_id OPERATOR(pg_catalog.=) x.type_id AND o.shard OPERATOR(pg_catalog.=) x.shard "
-		"AND (o.state OPERATOR(pg_catalog.=) 'staged' OR (o.state OPERATOR(pg_catalog.=) 'sealed' "
-		"AND r.epoch OPERATOR(pg_catalog.>) o.epoch)))",
-		SPI_OK_DELETE);
+	execute("DELETE FROM shard.ordered" OF_STRANGERS, SPI_OK_DELETE);
+	execute("DELETE FROM shard.timer" OF_STRANGERS, SPI_OK_DELETE);
 	execute(strangers, SPI_OK_SELECT);
 	PushActiveSnapshot(GetLatestSnapshot());
 	for (uint64 i = 0; i < SPI_processed; i++)

@@ -20,6 +20,13 @@ extern void
 shard_api_tell(const char *type_name, const char *entity, int entity_len, Jsonb *message);
 
 /*
+ * The same for a SCHEDULE or CANCEL (timer_api.c), whose message, as far as max_message_size is concerned, has so many
+ * bytes.
+ */
+extern void shard_api_timer(const char *type_name, ShardKind kind, const char *entity,
+							int entity_len, const Jsonb *content, int message_len);
+
+/*
  * The shard of an entity id, for a caller that may send; also in a handler, whose role is not the one that the type's
  * extractor runs as.
  */

@@ -38,6 +38,7 @@ typedef struct Waiting
 {
 	ShardLogWaiting log; /* no worker has read it yet */
 	uint64 kept;		 /* in the stash, in the order of numbers, or parked */
+	uint64 timers;
 	uint64 dead;
 } Waiting;
 
@@ -132,6 +133,7 @@ look(int32 type_id)
 	PushActiveSnapshot(GetLatestSnapshot());
 	waiting.log = shard_log_waiting(type_id, GetActiveSnapshot());
 	waiting.kept = count_rows(type_id, "held") + count_rows(type_id, "parked");
+	waiting.timers = count_rows(type_id, "timer");
 	waiting.dead = count_rows(type_id, "dead_letter");
 	PopActiveSnapshot();
 	return waiting;
@@ -146,7 +148,8 @@ in_log(const Waiting *waiting)
 static bool
 anything(const Waiting *waiting)
 {
-	return in_log(waiting) + waiting->log.open + waiting->kept + waiting->dead > 0;
+	return in_log(waiting) + waiting->log.open + waiting->kept + waiting->timers + waiting->dead >
+		   0;
 }
 
 /* What is said of what waits, behind the state table. */
@@ -158,6 +161,8 @@ describe(const Waiting *waiting)
 	initStringInfo(&buf);
 	appendStringInfo(&buf, "waiting messages: " UINT64_FORMAT "; dead letters: " UINT64_FORMAT ".",
 					 in_log(waiting) + waiting->kept, waiting->dead);
+	if (waiting->timers > 0)
+		appendStringInfo(&buf, " Timers: " UINT64_FORMAT ".", waiting->timers);
 	if (waiting->log.own > 0)
 		appendStringInfo(&buf, " Messages that this transaction has sent: " UINT64_FORMAT ".",
 						 waiting->log.own);
@@ -290,6 +295,7 @@ shard_drop_type(PG_FUNCTION_ARGS)
 	bool has_state;
 	Waiting waiting;
 	uint64 deleted;
+	uint64 timers;
 	uint64 dead;
 	uint64 left;
 	uint64 states = 0;
@@ -306,11 +312,12 @@ shard_drop_type(PG_FUNCTION_ARGS)
 		refuse_drop(&type, has_state, others, &waiting);
 	shard_fault("drop_looked");
 	deleted = delete_rows(&type, "held") + delete_rows(&type, "parked");
+	timers = delete_rows(&type, "timer");
 	dead = delete_rows(&type, "dead_letter");
-	if (!force && deleted + dead > 0)
+	if (!force && deleted + timers + dead > 0)
 	{
 		/* sent and put aside since the look */
-		waiting = (Waiting){.kept = deleted, .dead = dead};
+		waiting = (Waiting){.kept = deleted, .timers = timers, .dead = dead};
 		refuse_drop(&type, has_state, others, &waiting);
 	}
 	/* what a turn has stashed since is deleted, too */
@@ -335,6 +342,9 @@ shard_drop_type(PG_FUNCTION_ARGS)
 		look_again_later(&type);
 	if (states > 0)
 		warn_of_states(&type, states);
+	if (timers > 0)
+		ereport(NOTICE, (errmsg("deleted timers of entity type \"%s\": " UINT64_FORMAT, type.name,
+								timers)));
 	tell_caller(&type, deleted, dead, left, others);
 	tell_log(&type, deleted, dead, left, others);
 	PG_RETURN_VOID();

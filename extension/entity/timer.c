@@ -1,0 +1,309 @@
+/*
+ * entity/timer.c
+ *		Timers of an entity, in the turn: made, ended, met when they are due, passed (E31 - E36).
+ *
+ * Comes from: handle.c, a SCHEDULE, CANCEL or TIMER that is next for its entity; failure.c, a TIMER that is given up;
+ * call.c, for shard_stop() and shard_passivate(). Goes to: timer_table.c, the timer's row; timer_due.c, which is told when
+ * the timer is due.
+ *
+ * A TIMER names one firing, by time and generation. Only if the timer's row still says the same does its message run, and
+ * the row is deleted, or moved on, in the same transaction (in a careful turn in the same subtransaction) as the handler's
+ * effects: each firing has effect once, whatever is aborted, and however often it is in the log. If the process dies
+ * right here, the turn did not happen: the row is as before, and the TIMER is met again.
+ */
+#include "postgres.h"
+
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "core/base/message.h"
+#include "entity/internal.h"
+#include "log/session.h"
+
+#include "base/compat.h"
+
+static ShardTimerOwner
+owner_of(const ShardEntity *entity)
+{
+	return (ShardTimerOwner){.type_id = entity->local->type->type_id,
+							 .shard = entity->shard,
+							 .entity = entity->id,
+							 .entity_len = entity->id_len};
+}
+
+/* ---- made and ended ---------------------------------------------------------------------------- */
+
+static ErrorData *
+keep_error(int sqlstate, char *message, char *detail, char *hint)
+{
+	ErrorData *error = MemoryContextAllocZero(shard_turn.context, sizeof(ErrorData));
+
+	error->sqlerrcode = sqlstate;
+	error->message = message;
+	error->detail = detail;
+	error->hint = hint;
+	return error;
+}
+
+static ErrorData *
+refuse_damaged(void)
+{
+	return keep_error(ERRCODE_DATA_CORRUPTED, "what is said of a timer is damaged", NULL, NULL);
+}
+
+static ErrorData *
+refuse_name(const ShardEntity *entity, const ShardTimer *timer, const ShardTimer *other)
+{
+	return keep_error(
+		ERRCODE_DUPLICATE_OBJECT,
+		psprintf("entity \"%s\" of type \"%s\" has a timer \"%s\" already", entity->id,
+				 entity->local->type->name, timer->name),
+		psprintf("That timer is due at %s, and stays as it is.", timestamptz_to_str(other->due)),
+		"Call shard_cancel() before shard_schedule() to put another one in its place.");
+}
+
+/* A SCHEDULE. The receive time-out is put in the place of the one before. */
+static ErrorData *
+make(ShardEntity *entity, const ShardRow *row)
+{
+	ShardTimerOwner owner = owner_of(entity);
+	ShardTimer timer;
+	ShardTimer other;
+	bool exists;
+
+	if (!shard_timer_get_schedule(row->payload, row->payload_len, &timer))
+		return refuse_damaged();
+	exists = shard_timer_find(&owner, timer.name, timer.name_len, &other);
+	if (exists && timer.idle == 0)
+		return refuse_name(entity, &timer, &other);
+	if (exists)
+		shard_timer_delete(&other);
+	if (timer.idle != 0)
+		timer.due = timer.first = Min(shard_turn.now, END_TIMESTAMP - 1 - timer.idle) + timer.idle;
+	timer.generation = row->seq;
+	shard_timer_insert(&owner, &timer);
+	shard_timer_note_due(&owner, &timer);
+	return NULL;
+}
+
+/* A CANCEL: one of a timer that is not there, or has fired, changes nothing. */
+static ErrorData *
+end(ShardEntity *entity, const ShardRow *row)
+{
+	ShardTimerOwner owner = owner_of(entity);
+	ShardTimer timer;
+	ShardTimer found;
+
+	if (!shard_timer_get_cancel(row->payload, row->payload_len, &timer))
+		return refuse_damaged();
+	if (!shard_timer_find(&owner, timer.name, timer.name_len, &found))
+		return NULL;
+#ifndef SHARD_MUTANT_TIMER_CANCEL_IGNORED
+	shard_timer_delete(&found);
+#endif
+	return NULL;
+}
+
+ErrorData *
+shard_timer_obey(ShardEntity *entity, const ShardRow *row)
+{
+	MemoryContext old = MemoryContextSwitchTo(shard_turn.context);
+	ErrorData *error = row->kind == SHARD_KIND_SCHEDULE ? make(entity, row) : end(entity, row);
+
+	MemoryContextSwitchTo(old);
+	return error;
+}
+
+/* The SCHEDULE of this message's handler is in the log; this comes behind it. */
+static void
+send_end(const ShardEntity *entity)
+{
+	Jsonb *content = shard_timer_put_cancel(SHARD_TIMER_RECEIVE, 0);
+	ShardRow row = {.type_id = entity->local->type->type_id,
+					.shard = entity->shard,
+					.kind = SHARD_KIND_CANCEL,
+					.entity = entity->id,
+					.entity_len = entity->id_len,
+					.payload = VARDATA(content),
+					.payload_len = VARSIZE(content) - VARHDRSZ,
+					.epoch = -1};
+
+	shard_log_append(&row);
+	shard_session_appended(shard_message_lane(row.type_id, row.shard));
+}
+
+void
+shard_timer_end_receive(ShardEntity *entity, bool sent)
+{
+	ShardTimerOwner owner = owner_of(entity);
+	MemoryContext old;
+	ShardTimer timer;
+
+	if (likely(!sent && !shard_timer_any()))
+		return;
+	old = MemoryContextSwitchTo(shard_turn.context);
+	if (sent)
+		send_end(entity);
+	if (shard_timer_find(&owner, SHARD_TIMER_RECEIVE, 0, &timer))
+		shard_timer_delete(&timer);
+	MemoryContextSwitchTo(old);
+}
+
+/* ---- met --------------------------------------------------------------------------------------- */
+
+/* The timer that a TIMER names, if that firing is still to come. */
+static bool
+find_firing(const ShardTimerOwner *owner, const ShardRow *row, ShardTimer *timer)
+{
+	ShardTimer firing;
+
+	if (!shard_timer_get_firing(row->payload, row->payload_len, &firing) ||
+		!shard_timer_find(owner, firing.name, firing.name_len, timer))
+		return false;
+#ifdef SHARD_MUTANT_TIMER_GENERATION_IGNORED
+	return true;
+#endif
+	return timer->due == firing.due && timer->generation == firing.generation;
+}
+
+/* What comes after this firing. Returns whether it runs. */
+static bool
+plan(ShardFiring *firing)
+{
+	ShardTimer *timer = &firing->timer;
+	ShardTimerStep step;
+
+	firing->goes_on = false;
+	if (!timer->repeats)
+		return true;
+	step = shard_timer_step(timer->missed, timer->period, GetCurrentTimestamp(), shard_timer_at,
+							timer);
+	firing->goes_on = step.goes_on;
+	firing->next_period = step.period;
+	return step.runs;
+}
+
+/* The timer is due at another time. */
+static void
+move(const ShardEntity *entity, ShardTimer *timer, TimestampTz due)
+{
+	ShardTimerOwner owner = owner_of(entity);
+
+	timer->due = due;
+	shard_timer_update(&owner, timer);
+	shard_timer_note_due(&owner, timer);
+}
+
+/* The firing is over. */
+static void
+pass(ShardEntity *entity, ShardFiring *firing)
+{
+	ShardTimer *timer = &firing->timer;
+
+	timer->fired++;
+	if (timer->idle != 0)
+		move(entity, timer,
+			 Min(GetCurrentTimestamp(), END_TIMESTAMP - 1 - timer->idle) + timer->idle);
+	else if (firing->goes_on)
+	{
+		timer->period = firing->next_period;
+		move(entity, timer, shard_timer_at(timer, timer->period));
+	}
+	else
+		shard_timer_delete(timer);
+}
+
+/* A timer that skips a firing has not fired. */
+static void
+skip(ShardEntity *entity, ShardFiring *firing)
+{
+	firing->timer.fired--;
+	pass(entity, firing);
+}
+
+/* Whether a receive time-out rests, since the entity had a message at that time; then it is due later. */
+static bool
+rests(ShardEntity *entity, ShardTimer *timer, TimestampTz heard)
+{
+	TimestampTz until = shard_timer_rests_until(heard, timer->idle, GetCurrentTimestamp());
+
+	if (until == 0)
+		return false;
+	move(entity, timer, until);
+	return true;
+}
+
+void
+shard_timer_meet(ShardEntity *entity, const ShardRow *row)
+{
+	MemoryContext old = MemoryContextSwitchTo(shard_turn.context);
+	ShardTimerOwner owner = owner_of(entity);
+	ShardFiring *firing = palloc(sizeof(ShardFiring));
+	ShardTimer *timer = &firing->timer;
+
+	if (!find_firing(&owner, row, timer))
+		pfree(firing);
+	else if (timer->idle != 0 && rests(entity, timer, entity->last_message_at))
+		pfree(firing);
+	else if (!plan(firing))
+		skip(entity, firing);
+	else
+	{
+		firing->row = *row;
+		firing->row.kind = SHARD_KIND_TELL;
+		firing->row.payload = timer->message;
+		firing->row.payload_len = timer->message_len;
+		firing->heard = entity->last_message_at;
+		shard_turn.firing = firing;
+	}
+	MemoryContextSwitchTo(old);
+}
+
+bool
+shard_timer_rests(ShardEntity *entity, TimestampTz written)
+{
+	MemoryContext old = MemoryContextSwitchTo(shard_turn.context);
+	bool result = rests(entity, &shard_turn.firing->timer, written);
+
+	MemoryContextSwitchTo(old);
+	return result;
+}
+
+void
+shard_timer_pass(ShardEntity *entity)
+{
+	MemoryContext old = MemoryContextSwitchTo(shard_turn.context);
+
+#ifdef SHARD_MUTANT_TIMER_KEPT
+	if (shard_turn.firing->timer.idle == 0 && !shard_turn.firing->goes_on)
+		return;
+#endif
+	pass(entity, shard_turn.firing);
+	MemoryContextSwitchTo(old);
+}
+
+void
+shard_timer_give_up(ShardEntity *entity, ShardRow *dead)
+{
+	MemoryContext old = MemoryContextSwitchTo(shard_turn.context);
+	ShardTimerOwner owner = owner_of(entity);
+	ShardFiring firing;
+
+	if (find_firing(&owner, dead, &firing.timer))
+	{
+		(void) plan(&firing);
+		dead->kind = SHARD_KIND_TELL;
+		dead->payload = firing.timer.message;
+		dead->payload_len = firing.timer.message_len;
+		pass(entity, &firing);
+	}
+	MemoryContextSwitchTo(old);
+}
+
+const ShardTimer *
+shard_timer_of(const ShardRow *message)
+{
+	const ShardFiring *firing = shard_turn.firing;
+
+	return firing != NULL && message == &firing->row ? &firing->timer : NULL;
+}

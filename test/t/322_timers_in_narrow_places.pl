@@ -1,0 +1,112 @@
+# Timers where a mistake must show: a message of one that comes late, twice, or after it was cancelled (E31, E32).
+
+use strict;
+use warnings FATAL => 'all';
+
+use ShardCluster;
+use ShardMutant;
+use Test::More;
+
+my $node = ShardCluster->create('narrow', conf => 'shard.region_workers = 1');
+$node->safe_psql('postgres', q{
+CREATE TABLE seen (pos bigserial, entity text, what text);
+CREATE FUNCTION note(state jsonb, message jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO seen (entity, what) SELECT entity_id, message #>> '{}' FROM shard_self();
+    RETURN message;
+END $$;
+SELECT shard_start('note', 'note');
+});
+
+sub sql { return $node->safe_psql('postgres', @_) }
+
+# A timer of the entity, whose message is its name, or something else.
+sub schedule
+{
+	my ($entity, $name, $after, $what) = @_;
+	sql(sprintf q{SELECT shard_schedule('note', '%s', '"%s"', after => '%s', name => '%s')}, $entity, $what // $name, $after, $name);
+	return;
+}
+
+# What the entity has seen when the end comes, which is a timer that is due after all that the scenario has.
+sub seen
+{
+	my ($entity) = @_;
+	schedule($entity, 'end', '200 ms');
+	$node->wait_until("SELECT EXISTS (SELECT FROM seen WHERE (entity, what) = ('$entity', 'end'))", "the end of $entity");
+	return sql("SELECT string_agg(what, ' ' ORDER BY pos) FROM seen WHERE entity = '$entity'");
+}
+
+sub wait_seen
+{
+	my ($entity, $what) = @_;
+	$node->wait_until("SELECT EXISTS (SELECT FROM seen WHERE (entity, what) = ('$entity', '$what'))", "$entity to see $what");
+	return;
+}
+
+# The worker begins anew, with nothing in memory.
+sub restart_worker
+{
+	my ($old) = $node->worker_pids('%region%');
+	sql("SELECT pg_terminate_backend($old)");
+	$node->wait_until("SELECT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'shard region' AND pid <> $old)", 'another worker');
+	return;
+}
+
+sub wait_stash
+{
+	my ($entity, $messages) = @_;
+	$node->wait_until("SELECT count(*) = $messages FROM shard.held WHERE entity = '$entity'", "$messages messages of $entity to wait");
+	return;
+}
+
+ShardMutant::prove(
+	{
+		promise => 'a timer that is cancelled before it is due does not fire',
+		broken_by => ['TIMER_CANCEL_IGNORED'],
+		run => sub {
+			schedule('cancelled', 'x', '1 s');
+			sql(q{SELECT shard_cancel('note', 'cancelled', 'x')});
+			schedule('cancelled', 'y', '1 s');
+			wait_seen('cancelled', 'y');
+			return (seen('cancelled'), 'y end');
+		},
+	},
+	{
+		promise => 'a timer fires',
+		broken_by => ['TIMER_ENDS_EARLY'],
+		run => sub {
+			schedule('fires', 'x', '0 s');
+			return (seen('fires'), 'x end');
+		},
+	},
+	{
+		promise => 'a timer that has fired does not fire again when the worker looks from the beginning',
+		broken_by => ['TIMER_KEPT'],
+		run => sub {
+			schedule('once', 'x', '0 s');
+			wait_seen('once', 'x');
+			restart_worker();
+			return (seen('once'), 'x end');
+		},
+	},
+	{
+		# Two messages of one firing, and between them the timer is made again under its name.
+		promise => 'a message of a timer that has fired is none of one that has its name now',
+		broken_by => ['TIMER_GENERATION_IGNORED'],
+		run => sub {
+			schedule('again', 'x', '1 s', 'first');
+			$node->drain;
+			sql(q{SELECT shard_stop_type('note')});
+			wait_stash('again', 1);
+			sql(q{SELECT shard_cancel('note', 'again', 'x')});
+			schedule('again', 'x', '1 h', 'second');
+			wait_stash('again', 3);
+			restart_worker();
+			wait_stash('again', 4);
+			sql(q{SELECT shard_start('note', 'note')});
+			return (seen('again'), 'first end');
+		},
+	});
+$node->log_is_clean unless $ENV{SHARD_MUTANT};
+done_testing();
