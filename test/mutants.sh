@@ -15,6 +15,7 @@ cd "$root"
 one_node=test/t/038_order_in_narrow_places.pl
 move=test/t/167_order_across_a_move.pl
 numbers=test/t/164_numbered_messages_move.pl
+later=test/t/340_replies_come_later.pl
 declare -A noticed_by=(
   # of what one node does
   [CURSOR_BY_ID]="$one_node test/t/020_crash_ledger.pl"  # rows of senders still open are passed for ever, as by a plain increasing id
@@ -25,6 +26,9 @@ declare -A noticed_by=(
   [STASH_KEPT]="$one_node test/t/020_crash_ledger.pl"  # a stashed row is still there after it was handled, and is handled again
   [FILE_UNSEEN]=test/t/084_tables_are_rewritten.pl  # a turn goes on in a file of the inbox that was replaced meanwhile
   [READS_UNGATED]=test/t/085_reads_wait_for_the_gate.pl  # an answer that only reads does not wait for the gate
+  [REPLY_TO_NEXT]=$later          # a reply finds whatever ask has the slot by now
+  [REPLY_UNKEYED]=$later          # the key of a token is not looked at
+  [REPLY_UNFLUSHED]=$later        # a reply that comes later is believed before it is durable
   # of what nodes do to one another
   [NO_RESEND]=$move               # what a former home has refused is not sent to the new one
   [NEWER_BEFORE_RESENT]=$move     # newer messages do not wait for what is sent again
@@ -43,7 +47,7 @@ mapfile -t mutants < <(for name in "${!noticed_by[@]}"; do echo "${noticed_by[$n
 # one is tried, a few times, soon. The scenarios do not wait in vain, whatever is broken.
 noticed() {  # name
   local attempt patience=20
-  case ${noticed_by[$1]} in "$one_node" | "$move" | "$numbers") patience=90 ;; esac
+  case ${noticed_by[$1]} in "$one_node" | "$move" | "$numbers" | "$later") patience=90 ;; esac
   for attempt in 1 2 3; do
     MUTANT=$1 PROVE_TESTS=${noticed_by[$1]} SHARD_SECONDS=${MUTANT_SECONDS:-30} \
       PG_TEST_TIMEOUT_DEFAULT=${PG_TEST_TIMEOUT_DEFAULT:-$patience} CHECK_TIMEOUT=${CHECK_TIMEOUT:-300} \

@@ -24,6 +24,8 @@ typedef struct ShardExecution
 	MemoryContext memory; /* of the reply */
 	bool stop;			  /* shard_stop(), shard_passivate() */
 	bool passivate;
+	struct ShardReplyToken
+		*token; /* shard_defer_reply(), in memory; NULL: the reply is not put off */
 } ShardExecution;
 
 extern ShardExecution *shard_execution_current(void);

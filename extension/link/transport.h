@@ -34,6 +34,12 @@ extern long shard_transport_due(void);
 extern void shard_transport_announce(int32 origin, const ShardDone *done, XLogRecPtr lsn);
 extern void shard_transport_refuse(int32 origin, const ShardFact *fact, XLogRecPtr lsn);
 
+/*
+ * Tells a node, after the commit at lsn is released, a reply (ShardReplyParcel, copied) to an ask that is open there.
+ * False: too much waits for that node already.
+ */
+extern bool shard_transport_reply(int32 node, const char *parcel, int length, XLogRecPtr lsn);
+
 /* Between turns: shard_link_accept() changed the streams to a node from outside; the link says hello again. */
 extern void shard_transport_restart(int32 node);
 

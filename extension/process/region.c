@@ -188,6 +188,8 @@ follow_board(ShardRegion *region)
 		shard_routing_follow(&view);
 		region->handles = true;
 	}
+	else if (view.fenced || view.downed)
+		shard_region_fail_open_asks(region, &view);
 	region->generation = view.generation;
 	return true;
 }

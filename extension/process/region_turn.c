@@ -456,6 +456,7 @@ turn(ShardRegion *region)
 	/* the newest commit that an answer may depend on, also if this turn wrote nothing (D20) */
 	shard_turn_committed(shard_routing_lsn());
 #endif
+	shard_routing_replies_committed();
 	shard_routing_forget_ended();
 	shard_region_forward_asks(region, result.asks, lsn);
 	publish(region, &result, lsn);
@@ -528,6 +529,7 @@ recover(ShardRegion *region, MemoryContext context)
 	shard_turn_aborted();
 	shard_outbox_aborted();
 	shard_routing_aborted();
+	shard_routing_replies_aborted();
 	shard_region_moves_aborted(region);
 	RESUME_INTERRUPTS();
 	MemoryContextSwitchTo(context);

@@ -56,6 +56,13 @@ extern void shard_routing_aborted(void);
  */
 extern long shard_routing_ask(void);
 
+/*
+ * Replies to asks that the turn has met (routing_reply.c): after its commit, of which routing knows by then, they go to
+ * the asks; after its abort they are met again.
+ */
+extern void shard_routing_replies_committed(void);
+extern void shard_routing_replies_aborted(void);
+
 /* Where an ask for a shard goes now. */
 typedef enum ShardRoutingAnswer
 {
