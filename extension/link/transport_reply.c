@@ -2,13 +2,17 @@
  * link/transport_reply.c
  *		Replies on their way to the node that holds the ask (E44).
  *
- * Told until that node has answered; volatile, as the ask itself. A node that cannot be reached has replies kept for it
- * up to a size; what is beyond finds nobody, and is counted.
+ * Told until that node has answered. A node that cannot be reached has replies kept for it up to a size; what is beyond
+ * finds nobody, and is counted.
+ *
+ * If the process dies right here: the log is kept from the oldest reply on that was not answered, and the next worker
+ * finds them there. But where others need the room of the log, replies are from then on in memory alone.
  */
 #include "postgres.h"
 
 #include "utils/memutils.h"
 
+#include "core/base/message.h"
 #include "link/transport_private.h"
 #include "shared/gate.h"
 #include "shared/told.h"
@@ -26,14 +30,22 @@ typedef struct LinkReply
 	dlist_node node; /* in Link.replies */
 	XLogRecPtr lsn;	 /* that the gate has to pass first */
 	bool sent;		 /* in the call under way */
+	int lane;		 /* its row of the log, */
+	int64 seq;		 /* which is kept for it; 0: it is not */
 	int length;
 	char bytes[FLEXIBLE_ARRAY_MEMBER]; /* a ShardReplyParcel */
 } LinkReply;
 
+/* The lowest seq that is kept for each lane, unless a row is needed no more since it was looked for; told: that is known. */
+static int64 lowest[SHARD_LANES];
+static bool stale = true;
+static bool told = true;
+
 bool
-shard_transport_reply(int32 node, const char *parcel, int length, XLogRecPtr lsn)
+shard_transport_reply(int32 node, const ShardRow *row, XLogRecPtr lsn)
 {
 	Link *link = shard_transport_link_of(node);
+	int length = row->payload_len;
 	LinkReply *reply;
 	const char *more;
 
@@ -50,10 +62,13 @@ shard_transport_reply(int32 node, const char *parcel, int length, XLogRecPtr lsn
 	reply = MemoryContextAllocHuge(TopMemoryContext, offsetof(LinkReply, bytes) + length);
 	reply->lsn = lsn;
 	reply->sent = false;
+	reply->lane = shard_message_lane(row->type_id, row->shard);
+	reply->seq = row->seq;
 	reply->length = length;
-	memcpy(reply->bytes, parcel, length);
+	memcpy(reply->bytes, row->payload, length);
 	dlist_push_tail(&link->replies, &reply->node);
 	link->reply_bytes += length;
+	lowest[reply->lane] = Min(lowest[reply->lane], reply->seq);
 	return true;
 }
 
@@ -109,6 +124,11 @@ drop(Link *link, bool all)
 		if (!all && !reply->sent)
 			continue;
 		link->reply_bytes -= reply->length;
+		if (reply->seq != 0)
+		{
+			stale = true;
+			told = false;
+		}
 		dlist_delete(&reply->node);
 		pfree(reply);
 	}
@@ -126,4 +146,58 @@ void
 shard_transport_link_replies_gone(Link *link)
 {
 	drop(link, true);
+}
+
+/* Looks through all of them: when one was answered, not in each turn. */
+static void
+find_lowest(void)
+{
+	dlist_iter iter;
+
+	for (int lane = 0; lane < SHARD_LANES; lane++)
+		lowest[lane] = PG_INT64_MAX;
+	for (int i = 0; i < shard_transport.n_links; i++)
+		dlist_foreach (iter, &shard_transport.links[i]->replies)
+		{
+			const LinkReply *reply = dlist_container(LinkReply, node, iter.cur);
+
+			if (reply->seq != 0)
+				lowest[reply->lane] = Min(lowest[reply->lane], reply->seq);
+		}
+	stale = false;
+}
+
+int64
+shard_transport_replies_needed(int lane)
+{
+	if (unlikely(stale))
+		find_lowest();
+	return lowest[lane];
+}
+
+void
+shard_transport_replies_leave(int64 seq)
+{
+	dlist_iter iter;
+
+	if (likely(seq == 0))
+		return;
+	for (int i = 0; i < shard_transport.n_links; i++)
+		dlist_foreach (iter, &shard_transport.links[i]->replies)
+		{
+			LinkReply *reply = dlist_container(LinkReply, node, iter.cur);
+
+			if (reply->seq <= seq)
+				reply->seq = 0;
+		}
+	stale = true;
+}
+
+bool
+shard_transport_replies_changed(void)
+{
+	bool changed = !told;
+
+	told = true;
+	return changed;
 }

@@ -139,6 +139,7 @@ follow_outbox(ShardRegion *region)
 {
 	bool changed = shard_outbox_changed();
 
+	changed |= shard_transport_replies_changed();
 	if (changed)
 		shard_region_keep_log(region);
 	if (changed || shard_worker_lingers())
@@ -283,9 +284,10 @@ read_all(ShardRegion *region)
 	shard_cursor_revisit(region->cursor);
 	shard_outbox_loaded();
 	shard_stream_position_loaded(region->db, region->lanes);
+	shard_transport_start(region->db, region->number, region->lanes, routes);
+	shard_routing_replies_committed();
 	shard_region_keep_log(region);
 	shard_cursor_publish(region->cursor);
-	shard_transport_start(region->db, region->number, region->lanes, routes);
 	shard_remote_ask_start(region->db, region->number);
 	shard_region_load_moves(region);
 }
@@ -419,6 +421,7 @@ ShardRegionMain(Datum argument)
 	}
 	region.cursor = shard_cursor_create(region.number, region.lanes);
 	shard_cursor_register(SHARD_KIND_POSITION, shard_stream_position_row);
+	shard_routing_replies_register();
 	MemoryContextSwitchTo(TopMemoryContext);
 	load(&region, wait_event);
 	for (;;)

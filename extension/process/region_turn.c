@@ -163,6 +163,7 @@ write_log(ShardRegion *region, ShardTurnResult *result)
 	result->pass_wanted = pg_atomic_read_u64(&region->slot->pass_wanted);
 	result->in_the_way = !shard_cursor_is_past(region->cursor, result->pass_wanted);
 	leave = result->in_the_way ? result->pass_wanted : 0;
+	shard_transport_replies_leave(leave);
 	wrote = shard_routing_leave(leave);
 	wrote |= shard_outbox_leave(leave);
 	shard_outbox_flush();
@@ -313,8 +314,9 @@ shard_region_keep_log(ShardRegion *region)
 	{
 		int64 outbox = shard_outbox_needed(lane);
 		int64 routing = shard_routing_needed(lane);
+		int64 replies = shard_transport_replies_needed(lane);
 
-		shard_cursor_keep(region->cursor, lane, Min(outbox, routing));
+		shard_cursor_keep(region->cursor, lane, Min(Min(outbox, routing), replies));
 	}
 }
 
@@ -448,6 +450,7 @@ turn(ShardRegion *region)
 	/* which rows they need is published before the position, which lets rotation empty segments */
 	shard_outbox_committed(lsn);
 	shard_routing_committed(lsn);
+	shard_routing_replies_committed();
 	shard_region_keep_log(region);
 	shard_cursor_committed(region->cursor, result.record_seq);
 #ifdef SHARD_MUTANT_READS_UNGATED
@@ -456,7 +459,6 @@ turn(ShardRegion *region)
 	/* the newest commit that an answer may depend on, also if this turn wrote nothing (D20) */
 	shard_turn_committed(shard_routing_lsn());
 #endif
-	shard_routing_replies_committed();
 	shard_routing_forget_ended();
 	shard_region_forward_asks(region, result.asks, lsn);
 	publish(region, &result, lsn);

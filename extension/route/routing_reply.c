@@ -6,8 +6,8 @@
  * committed, which is later in WAL than the commit of whoever replied: so an asker who believes the reply when WAL is
  * flushed and the gate passed up to there believes nothing that a crash may take back.
  *
- * If the process dies right here: an ask that was open here is gone with it, and its asker told so. A reply that was to
- * go to another node is lost; then the ask there ends by its time-out.
+ * If the process dies right here: an ask that was open here is gone with it, and its asker told so. What is on its way
+ * to another node the next worker finds in the log (link/transport_reply.c).
  */
 #include "postgres.h"
 
@@ -16,6 +16,7 @@
 
 #include "core/flow/reply.h"
 #include "link/transport.h"
+#include "log/cursor.h"
 #include "registry/directory.h"
 #include "route/routing_private.h"
 #include "shared/ring.h"
@@ -27,8 +28,9 @@ typedef struct Met
 {
 	int32 node;
 	ShardRingLater ask;
-	const char *payload; /* of the reply; for another node, the whole parcel */
-	int payload_len;
+	const char *reply; /* in the payload of the row, */
+	int reply_len;
+	ShardRow row; /* which is a copy, as far as it is needed */
 } Met;
 
 static MemoryContext context = NULL; /* of the list */
@@ -48,7 +50,8 @@ is_member(int32 node)
 
 /* Keeps it until the commit. */
 static void
-keep(const ShardReplyToken *token, const ShardRingLater *ask, const char *payload, int payload_len)
+keep(const ShardReplyToken *token, const ShardRingLater *ask, const ShardReplyParcel *reply,
+	 const ShardRow *row)
 {
 	MemoryContext old;
 	Met *one;
@@ -58,9 +61,18 @@ keep(const ShardReplyToken *token, const ShardRingLater *ask, const char *payloa
 		context = AllocSetContextCreate(TopMemoryContext, "shard replies", ALLOCSET_DEFAULT_SIZES);
 	old = MemoryContextSwitchTo(context);
 	one = palloc(sizeof(Met));
-	copy = MemoryContextAllocHuge(context, Max(payload_len, 1));
-	memcpy(copy, payload, payload_len);
-	*one = (Met){token->node, *ask, copy, payload_len};
+	copy = MemoryContextAllocHuge(context, row->payload_len);
+	memcpy(copy, row->payload, row->payload_len);
+	*one = (Met){.node = token->node,
+				 .ask = *ask,
+				 .reply = reply->payload_len > 0 ? copy + (reply->payload - row->payload) : NULL,
+				 .reply_len = reply->payload_len,
+				 .row = {.seq = row->seq,
+						 .kind = row->kind,
+						 .type_id = row->type_id,
+						 .shard = row->shard,
+						 .payload = copy,
+						 .payload_len = row->payload_len}};
 	met = lappend(met, one);
 	MemoryContextSwitchTo(old);
 }
@@ -89,13 +101,27 @@ shard_routing_reply(const ShardRow *row)
 						errmsg("row " INT64_FORMAT " of the inbox is damaged", row->seq)));
 	ask = (ShardRingLater){token.slot, (uint32) token.generation, token.type_id, token.shard,
 						   token.key};
-	if (token.node == shard_routing.self ? !shard_ring_is_open(shard_routing.db, &ask)
-										 : !is_member(token.node))
-		count_void(&token);
-	else if (token.node == shard_routing.self)
-		keep(&token, &ask, reply.payload, reply.payload_len);
+	if (token.node == shard_routing.self ? shard_ring_is_open(shard_routing.db, &ask)
+										 : is_member(token.node))
+		keep(&token, &ask, &reply, row);
 	else
-		keep(&token, &ask, row->payload, row->payload_len);
+		count_void(&token);
+}
+
+/* Start: a row that a former worker has passed. What was for an ask here is over; to other nodes it is told again. */
+static void
+again(const ShardRow *row)
+{
+	uint64 before = pg_atomic_read_u64(&shard_shmem_my_worker()->void_replies);
+
+	shard_routing_reply(row);
+	pg_atomic_write_u64(&shard_shmem_my_worker()->void_replies, before);
+}
+
+void
+shard_routing_replies_register(void)
+{
+	shard_cursor_register(SHARD_KIND_REPLY, again);
 }
 
 /* Forgets the turn's. */
@@ -120,11 +146,10 @@ shard_routing_replies_committed(void)
 		bool taken;
 
 		if (one->node != shard_routing.self)
-			taken =
-				shard_transport_reply(one->node, one->payload, one->payload_len, shard_routing.lsn);
+			taken = shard_transport_reply(one->node, &one->row, shard_routing.lsn);
 		else
-			taken = shard_ring_reply_later(&one->ask, one->payload_len > 0 ? one->payload : NULL,
-										   one->payload_len, shard_routing.lsn);
+			taken =
+				shard_ring_reply_later(&one->ask, one->reply, one->reply_len, shard_routing.lsn);
 		if (!taken)
 			pg_atomic_fetch_add_u64(&shard_shmem_my_worker()->void_replies, 1);
 	}

@@ -1,5 +1,5 @@
 # Replies that come later, in a cluster: the asker at one node, the entity at another, who replies at a third one; while the
-# entity's shard moves away; over links that stand still or lose an answer; and an asker whose home leaves is told so.
+# entity's shard moves away; over links that fail or lose an answer, from a node whose server dies meanwhile; and an asker whose home leaves is told so.
 
 use strict;
 use warnings FATAL => 'all';
@@ -79,8 +79,14 @@ $cluster->proxy->cut(3, 2);
 reply($three, $token, 'late');
 $three->wait_until("SELECT count(*) > 0 FROM shard_peers WHERE node = 2 AND last_error <> ''", 'a link that fails');
 is($two->sql($open), 1, 'a reply waits for its link');
+# Meanwhile the worker that has it ends, by itself and with its server.
+$three->sql('SELECT pg_terminate_backend(pid) FROM shard_stat_workers');
+$three->wait_until('SELECT count(*) > 0 FROM shard_stat_workers WHERE pid IS NOT NULL', 'the next worker');
+$three->server->crash;
+$three->server->recover;
 $cluster->proxy->heal(3, 2);
-is($session->receive, '"late"', 'and comes when that is back');
+is($session->receive, '"late"', 'and comes when that is back, from the log');
+$cluster->wait_up;
 
 # The answer to the call is lost: it is made again, and finds nobody.
 ($session, $token) = open_ask($one, $two, $entity);
@@ -101,5 +107,5 @@ reply($three, $token, 'nobody');
 $three->wait_until('SELECT sum(void_replies) > 0 FROM shard_stat_workers', 'a reply that finds no node');
 pass('a reply to an ask at a node that has left finds nobody');
 
-$cluster->logs_are_clean(@ShardNodes::link_troubles);
+$cluster->logs_are_clean(@ShardNodes::link_troubles, qr/terminating .* due to administrator command/);
 done_testing();
