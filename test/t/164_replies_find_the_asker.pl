@@ -90,7 +90,6 @@ $cluster->wait_up;
 
 # The answer to the call is lost: it is made again, and finds nobody.
 ($session, $token) = open_ask($one, $two, $entity);
-my $void = $two->sql('SELECT sum(void_replies) FROM shard_stat_workers');
 $cluster->proxy->cut_reply(3, 2, 1, 'receive');
 reply($three, $token, 'once');
 is($session->receive, '"once"', 'a reply whose receipt was lost');

@@ -8,8 +8,6 @@
 #include "postgres.h"
 
 #include "fmgr.h"
-#include "storage/proc.h"
-#include "utils/builtins.h"
 #include "utils/jsonb.h"
 #include "utils/memutils.h"
 
