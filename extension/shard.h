@@ -119,7 +119,9 @@ typedef enum ShardKind
 	SHARD_KIND_DONE = 19,  /* a home's marks for this origin: one or more ShardDone of the lane */
 	SHARD_KIND_HELLO = 20, /* a peer asks for all marks of its own, payload: int32 node */
 	SHARD_KIND_VOID = 21,  /* in packets only: holds a place in the stream, without content */
-	SHARD_KIND_OWN = 22	   /* another process changed the shard's ownership row: read it again */
+	SHARD_KIND_OWN = 22,   /* another process changed the shard's ownership row: read it again */
+	SHARD_KIND_REPLY =
+		26 /* a reply to an open ask, by core/flow/reply.h; shard: of the entity that was asked */
 } ShardKind;
 
 /* Whether a row or an item is a message for a handler. */

@@ -18,6 +18,7 @@ numbers=test/t/164_numbered_messages_move.pl
 stop=test/t/302_stop_messages_in_narrow_places.pl
 timers=test/t/322_timers_in_narrow_places.pl
 timers_move=test/t/166_timers_move_with_their_shards.pl
+later=test/t/340_replies_come_later.pl
 declare -A noticed_by=(
   # of what one node does
   [CURSOR_BY_ID]="$one_node test/t/020_crash_ledger.pl"  # rows of senders still open are passed for ever, as by a plain increasing id
@@ -37,6 +38,9 @@ declare -A noticed_by=(
   [TIMER_KEPT]=$timers            # a timer that has fired is there still
   [TIMER_CANCEL_IGNORED]=$timers  # a timer that was cancelled is there still
   [TIMER_ENDS_EARLY]=$timers      # a timer ends with the look at what is due, not with its message
+  [REPLY_TO_NEXT]=$later          # a reply finds whatever ask has the slot by now
+  [REPLY_UNKEYED]=$later          # the key of a token is not looked at
+  [REPLY_UNFLUSHED]=$later        # a reply that comes later is believed before it is durable
   # of what nodes do to one another
   [TIMER_MARK_KEPT]=$timers_move      # a shard that has come has its timers looked at behind the lane's place
   [TIMERS_STAY]=$timers_move          # timers do not move with their shard
@@ -57,7 +61,7 @@ mapfile -t mutants < <(for name in "${!noticed_by[@]}"; do echo "${noticed_by[$n
 # one is tried, a few times, soon. The scenarios do not wait in vain, whatever is broken.
 noticed() {  # name
   local attempt patience=20
-  case ${noticed_by[$1]} in "$one_node" | "$move" | "$numbers" | "$stop" | "$timers" | "$timers_move") patience=90 ;; esac
+  case ${noticed_by[$1]} in "$one_node" | "$move" | "$numbers" | "$stop" | "$timers" | "$timers_move" | "$later") patience=90 ;; esac
   for attempt in 1 2 3; do
     MUTANT=$1 PROVE_TESTS=${noticed_by[$1]} SHARD_SECONDS=${MUTANT_SECONDS:-30} \
       PG_TEST_TIMEOUT_DEFAULT=${PG_TEST_TIMEOUT_DEFAULT:-$patience} CHECK_TIMEOUT=${CHECK_TIMEOUT:-300} \

@@ -593,7 +593,7 @@ call(ShardEntity *entity, Datum message, ShardExecution *execution)
 							   &isnull);
 	leave();
 	set_state(entity, state, isnull);
-	if (execution->ask != NULL && !execution->replied && !isnull)
+	if (execution->ask != NULL && !execution->replied && execution->token == NULL && !isnull)
 	{
 		Datum json;
 

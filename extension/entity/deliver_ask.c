@@ -1,6 +1,6 @@
 /*
  * entity/deliver_ask.c
- *		One ask: from the ring to its entity, and the reply back.
+ *		One ask: from the ring to its entity, and the reply back; or none, if it comes later (E41).
  *
  * Comes from: process/region_asks.c, once the scan has passed the newest seq that the asker saw. Goes to: handle.c, in
  * a fence, so that an ask that fails harms no other message; the reply waits here until shard_turn_committed().
@@ -12,6 +12,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "core/flow/reply.h"
 #include "entity/internal.h"
 
 #include "base/compat.h"
@@ -23,13 +24,15 @@ typedef struct ShardReply
 	char *data; /* NULL: SQL NULL */
 	int len;
 	ErrorData *error; /* instead of data */
+	bool later;		  /* nothing leaves now: the ask stays open, under this key */
+	ShardUuid key;
 } ShardReply;
 
 /* For how long the process that was found to hold a lock is named without another look, in microseconds. */
 #define LOCKER_INTERVAL USECS_PER_SEC
 
 /* The reply to an ask, to be sent after commit. */
-static void
+static ShardReply *
 keep_reply(ShardRequest *request, char *reply, ErrorData *error)
 {
 	MemoryContext old = MemoryContextSwitchTo(shard_turn.context);
@@ -48,6 +51,17 @@ keep_reply(ShardRequest *request, char *reply, ErrorData *error)
 	}
 	shard_turn.replies = lappend(shard_turn.replies, kept);
 	MemoryContextSwitchTo(old);
+	return kept;
+}
+
+/* The handler has put its reply off. Until the commit the ask is no other than one without a reply. */
+static void
+keep_open(ShardRequest *request, const ShardReplyToken *token)
+{
+	ShardReply *kept = keep_reply(request, NULL, NULL);
+
+	kept->later = true;
+	kept->key = token->key;
 }
 
 void
@@ -59,7 +73,9 @@ shard_deliver_replies(XLogRecPtr lsn)
 	{
 		ShardReply *reply = lfirst(cell);
 
-		if (reply->error != NULL)
+		if (reply->later)
+			shard_ring_defer(reply->request, reply->key);
+		else if (reply->error != NULL)
 			shard_ring_reply_error(reply->request, reply->error, lsn);
 		else
 			shard_ring_reply(reply->request, reply->data, reply->len, lsn);
@@ -139,7 +155,7 @@ shard_deliver_ask(ShardRequest *request)
 		return;
 	if (local == NULL || !local->runnable)
 	{
-		keep_reply(request, NULL, shard_failure_of_type(local != NULL ? local->type : NULL));
+		(void) keep_reply(request, NULL, shard_failure_of_type(local != NULL ? local->type : NULL));
 		return;
 	}
 	entity = shard_cache_get(local, request->shard, request->entity, request->entity_len, true);
@@ -178,5 +194,8 @@ shard_deliver_ask(ShardRequest *request)
 	}
 	else
 		entity->handled++;
-	keep_reply(request, error == NULL ? execution.reply : NULL, error);
+	if (error == NULL && execution.token != NULL)
+		keep_open(request, execution.token);
+	else
+		(void) keep_reply(request, error == NULL ? execution.reply : NULL, error);
 }

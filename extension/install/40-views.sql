@@ -140,7 +140,9 @@ CREATE FUNCTION shard.worker_stats(
     OUT cache_entities     int8,
     OUT cache_bytes        int8,
     OUT recounts           int8,
-    OUT owners             text
+    OUT owners             text,
+    OUT open_asks          int8,
+    OUT void_replies       int8
 ) RETURNS SETOF record
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_stats_workers';
 GRANT EXECUTE ON FUNCTION shard.worker_stats() TO PUBLIC;
@@ -149,7 +151,7 @@ COMMENT ON FUNCTION shard.worker_stats() IS 'region workers of this database';
 CREATE VIEW @extschema@.shard_stat_workers AS
 SELECT w.worker, w.pid, w.lanes, w.messages_handled, w.turns, w.batch_avg, w.errors,
        w.inbox_lag_messages, w.inbox_lag, w.cache_entities, w.cache_bytes, w.recounts,
-       w.owners
+       w.owners, w.open_asks, w.void_replies
 FROM shard.worker_stats() w;
 GRANT SELECT ON @extschema@.shard_stat_workers TO PUBLIC;
 COMMENT ON VIEW @extschema@.shard_stat_workers IS 'region workers, their work since start, and what waits for them';

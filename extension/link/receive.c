@@ -457,6 +457,7 @@ survey(Receive *receive)
 			case SHARD_SECTION_FACTS:
 			case SHARD_SECTION_REFUSED:
 			case SHARD_SECTION_DONE:
+			case SHARD_SECTION_REPLIES:
 				break;
 			case SHARD_SECTION_STREAM:
 			case SHARD_SECTION_GREET:
@@ -483,6 +484,7 @@ take_sections(Receive *receive)
 {
 	ShardReader reader = receive->callee.reader;
 	ShardReader section;
+	const char *damage = NULL;
 	int32 kind;
 	int32 flags;
 
@@ -490,10 +492,14 @@ take_sections(Receive *receive)
 	{
 		if (kind == SHARD_SECTION_DONE)
 			take_done(receive, &section);
+		else if (kind == SHARD_SECTION_REPLIES)
+			damage = shard_receive_replies(&receive->callee, &section);
 		else if (kind == SHARD_SECTION_STREAM)
 			take_stream(receive, &section);
 		else if (kind == SHARD_SECTION_GREET)
 			take_greetings(receive, &section);
+		if (damage != NULL)
+			damaged(receive, damage);
 	}
 }
 

@@ -22,6 +22,11 @@ extern void shard_receive_init(void);
  */
 extern int shard_receive_fact_read(ShardCallee *callee, ShardFact **facts);
 
+/* ---- receive_reply.c: Replies of another node to asks that are open here (E44) ---- */
+
+/* In the transaction of a call: a section of replies. Returns what of it is damaged; NULL: nothing. */
+extern const char *shard_receive_replies(const ShardCallee *callee, ShardReader *section);
+
 /* ---- receive_target.c: What messages and marks of another node are for: types and shards that there are, or were (T9) ---- */
 
 /* Of one call; all 0 at its begin. The type that was asked for last is remembered. */

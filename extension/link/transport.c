@@ -63,6 +63,7 @@ shard_transport_link_of(int32 node)
 	snprintf(purpose, sizeof(purpose), "region %d", t->worker);
 	link->peer = shard_peer_create(purpose);
 	link->hello_again_ms = HELLO_AGAIN_MS;
+	dlist_init(&link->replies);
 	t->links = t->links == NULL ? palloc(sizeof(Link *))
 								: repalloc(t->links, (t->n_links + 1) * sizeof(Link *));
 	t->links[t->n_links++] = link;
@@ -121,6 +122,13 @@ shard_transport_link_works(Link *link)
 	link->troubled = false;
 }
 
+/* Whether the peer is to be told anything beside rows. */
+static bool
+has_news(Link *link)
+{
+	return link->n_news > 0 || shard_transport_link_has_replies(link);
+}
+
 /* Hello was answered. */
 static void
 link_is_open(Link *link)
@@ -135,7 +143,7 @@ link_is_open(Link *link)
 	link->sqlstate = 0;
 
 	/* a peer that greets may still be unable to receive */
-	if (!shard_outbox_waits(link->node, &unconfirmed) && link->n_news == 0)
+	if (!shard_outbox_waits(link->node, &unconfirmed) && !has_news(link))
 		shard_transport_link_works(link);
 }
 
@@ -233,6 +241,7 @@ close_gone(Link *link)
 		 member->record.status != SHARD_MEMBER_WRITTEN_OFF))
 		return;
 	shard_outbox_gone(link->node);
+	shard_transport_link_replies_gone(link);
 	shard_transport_link_works(link); /* its troubles are not reported any more */
 	link->failing = false;
 	if (shard_peer_state(link->peer) == SHARD_PEER_CLOSED)
@@ -270,7 +279,7 @@ run_link(Link *link, TimestampTz now)
 	close_gone(link);
 	follow_address(link);
 	poll_link(link);
-	wanted = shard_outbox_waits(link->node, &unconfirmed) || unconfirmed != 0 || link->n_news > 0;
+	wanted = shard_outbox_waits(link->node, &unconfirmed) || unconfirmed != 0 || has_news(link);
 	if (shard_peer_state(link->peer) == SHARD_PEER_CLOSED && wanted)
 	{
 		dsn = address_of(link->node);
@@ -445,9 +454,11 @@ link_due(Link *link, TimestampTz now)
 	long due = -1;
 
 	if (shard_peer_state(link->peer) != SHARD_PEER_READY)
-		return waits || link->n_news > 0 ? 1000 : -1;
+		return waits || has_news(link) ? 1000 : -1;
 	if (link->poll_gate)
 		due = Max(link->naps, 1);
+	else if (shard_transport_link_has_replies(link))
+		due = 0;
 	if (link->news_since != 0)
 		due = earlier(due,
 					  Max(0, NEWS_DUE_MS - TimestampDifferenceMilliseconds(link->news_since, now)));

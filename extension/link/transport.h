@@ -11,6 +11,7 @@
 
 #include "core/flow/packet.h"
 #include "core/flow/route.h"
+#include "log/log.h"
 #include "shared/shmem.h"
 
 /* At start of a region worker. */
@@ -33,6 +34,20 @@ extern long shard_transport_due(void);
  */
 extern void shard_transport_announce(int32 origin, const ShardDone *done, XLogRecPtr lsn);
 extern void shard_transport_refuse(int32 origin, const ShardFact *fact, XLogRecPtr lsn);
+
+/*
+ * Tells a node, after the commit at lsn is released, a reply to an ask that is open there: a row of the log of kind
+ * REPLY, of which it takes a copy. False: too much waits for that node already.
+ */
+extern bool shard_transport_reply(int32 node, const ShardRow *row, XLogRecPtr lsn);
+
+/*
+ * Lowest seq of the log that replies of a lane need which are on their way; PG_INT64_MAX: none. Rotation: rows up to a
+ * seq are not kept for them any longer. And whether rows were needed that are so no more, since the last call.
+ */
+extern int64 shard_transport_replies_needed(int lane);
+extern void shard_transport_replies_leave(int64 seq);
+extern bool shard_transport_replies_changed(void);
 
 /* Between turns: shard_link_accept() changed the streams to a node from outside; the link says hello again. */
 extern void shard_transport_restart(int32 node);

@@ -187,6 +187,7 @@ gather(Draft *draft, bool news_due, XLogRecPtr *waiting)
 	resetStringInfo(&draft->facts);
 	resetStringInfo(&draft->sections);
 	put_rows(draft, waiting);
+	shard_transport_link_put_replies(draft->link, &draft->sections, waiting);
 	if (draft->sections.len > 0 || news_due)
 		shard_transport_link_put_news(draft->link, &draft->sections, waiting);
 	put_quarantines(draft->link, &draft->sections);
@@ -230,7 +231,8 @@ shard_transport_link_send(Link *link, TimestampTz now)
 		link->news_since != 0 && TimestampDifferenceExceeds(link->news_since, now, NEWS_DELAY_MS);
 	bool any;
 
-	if (!news_due && link->quarantined == 0 && !shard_outbox_waits(link->node, &unconfirmed))
+	if (!news_due && link->quarantined == 0 && !shard_outbox_waits(link->node, &unconfirmed) &&
+		!shard_transport_link_has_replies(link))
 		return false;
 	initStringInfo(&draft.facts);
 	initStringInfo(&draft.sections);
@@ -377,6 +379,7 @@ take_received(Link *link, ShardReader *reader)
 	link->erred = 0;
 	shard_transport_link_works(link);
 	shard_transport_link_news_answered(link);
+	shard_transport_link_replies_answered(link);
 }
 
 /* The peer has learned more of the map: facts up to there need not be told. */

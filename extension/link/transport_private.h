@@ -4,6 +4,7 @@
  */
 #pragma once
 
+#include "lib/ilist.h"
 #include "lib/stringinfo.h"
 #include "utils/hsearch.h"
 
@@ -67,6 +68,8 @@ typedef struct Link
 	HTAB *news; /* LinkNews; NULL: none yet */
 	long n_news;
 	TimestampTz news_since; /* 0: nothing that was not sent */
+	dlist_head replies;		/* LinkReply: to asks that the node holds, oldest first */
+	Size reply_bytes;
 
 	bool gathering; /* rows were taken for a call that was not made: an error came between */
 	bool poll_gate; /* something waits for the gate */
@@ -113,3 +116,9 @@ extern void shard_transport_link_take_answer(Link *link);
 extern void shard_transport_link_put_news(Link *link, StringInfo out, XLogRecPtr *waiting);
 extern void shard_transport_link_news_answered(Link *link);
 extern void shard_transport_link_news_lost(Link *link);
+
+/* transport_reply.c */
+extern bool shard_transport_link_has_replies(Link *link);
+extern void shard_transport_link_put_replies(Link *link, StringInfo out, XLogRecPtr *waiting);
+extern void shard_transport_link_replies_answered(Link *link);
+extern void shard_transport_link_replies_gone(Link *link);

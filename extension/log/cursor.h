@@ -31,6 +31,7 @@ extern void shard_cursor_load(ShardCursor *cursor);
  * - of kind PACKET and POSITION, all;
  * - of kind TELL, START and PASSIVATE those that came from a stream (they have a tag) and are handled,
  *	 that is, that the position has passed; registered for as TELL.
+ * - of kind REPLY, those that the position has passed.
  * row's memory lasts until the visit returns.
  */
 typedef void (*ShardCursorVisit)(const ShardRow *row);

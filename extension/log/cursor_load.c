@@ -16,7 +16,7 @@
 #include "base/compat.h"
 
 /* The function that wants to see the rows of a kind, by kind. */
-static ShardCursorVisit visits[SHARD_KIND_VOID + 1];
+static ShardCursorVisit visits[SHARD_KIND_REPLY + 1];
 
 /* Newest cursor row that names a lane. */
 typedef struct Found
@@ -137,7 +137,8 @@ shard_cursor_revisit(ShardCursor *c)
 	shard_cursor_rewind(c, PHASE_REVISIT);
 	while (shard_cursor_advance(c, snapshot))
 	{
-		ShardKind kind = c->row.type_id == 0 ? c->row.kind : SHARD_KIND_TELL;
+		bool is_message = c->row.type_id != 0 && c->row.kind != SHARD_KIND_REPLY;
+		ShardKind kind = is_message ? SHARD_KIND_TELL : c->row.kind;
 
 		if (visits[kind] != NULL)
 			visits[kind](&c->row);

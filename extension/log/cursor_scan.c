@@ -92,9 +92,10 @@ classify_start(ShardCursor *c, HeapTuple tuple, Buffer buffer, Snapshot snapshot
 	lane = shard_log_lane(row);
 	if (row->kind == SHARD_KIND_CURSOR || !owns(c, lane))
 		return false;
-	if (!is_own(row->kind) &&
-		(row->kind >= SHARD_KIND_PACKET || !is_tagged(tuple->t_data) || row->seq > c->q[lane] ||
-		 shard_cursor_senders_open(&c->senders, row->sender, lane, row->seq)))
+	if (!is_own(row->kind) && ((row->kind != SHARD_KIND_REPLY &&
+								(row->kind >= SHARD_KIND_PACKET || !is_tagged(tuple->t_data))) ||
+							   row->seq > c->q[lane] ||
+							   shard_cursor_senders_open(&c->senders, row->sender, lane, row->seq)))
 		return false;
 	return !in_progress(c, row->sender, snapshot) &&
 		   HeapTupleSatisfiesVisibility(tuple, snapshot, buffer);

@@ -139,6 +139,7 @@ follow_outbox(ShardRegion *region)
 {
 	bool changed = shard_outbox_changed();
 
+	changed |= shard_transport_replies_changed();
 	if (changed)
 		shard_region_keep_log(region);
 	if (changed || shard_worker_lingers())
@@ -188,6 +189,8 @@ follow_board(ShardRegion *region)
 		shard_routing_follow(&view);
 		region->handles = true;
 	}
+	else if (view.fenced || view.downed)
+		shard_region_fail_open_asks(region, &view);
 	region->generation = view.generation;
 	return true;
 }
@@ -284,9 +287,10 @@ read_all(ShardRegion *region)
 	shard_cursor_revisit(region->cursor);
 	shard_outbox_loaded();
 	shard_stream_position_loaded(region->db, region->lanes);
+	shard_transport_start(region->db, region->number, region->lanes, routes);
+	shard_routing_replies_committed();
 	shard_region_keep_log(region);
 	shard_cursor_publish(region->cursor);
-	shard_transport_start(region->db, region->number, region->lanes, routes);
 	shard_remote_ask_start(region->db, region->number);
 	shard_region_load_moves(region);
 }
@@ -420,6 +424,7 @@ ShardRegionMain(Datum argument)
 	}
 	region.cursor = shard_cursor_create(region.number, region.lanes);
 	shard_cursor_register(SHARD_KIND_POSITION, shard_stream_position_row);
+	shard_routing_replies_register();
 	MemoryContextSwitchTo(TopMemoryContext);
 	load(&region, wait_event);
 	for (;;)

@@ -20,6 +20,7 @@
 #include "route/routing.h"
 #include "link/transport.h"
 #include "core/base/text.h"
+#include "base/peer_errors.h"
 
 #include "base/compat.h"
 
@@ -410,6 +411,22 @@ shard_region_forward_asks(ShardRegion *region, int done, XLogRecPtr lsn)
 	}
 	region->forwards = 0;
 	compact_asks(region);
+}
+
+void
+shard_region_fail_open_asks(const ShardRegion *region, const ShardBoardView *view)
+{
+	ErrorData error = {.sqlerrcode = SHARD_ERRCODE_OUTCOME_UNKNOWN,
+					   .message =
+						   "the node that holds an ask handles nothing any more, its outcome "
+						   "is unknown",
+					   .hint = "Look at the entity's state before you ask again."};
+
+	error.detail = psprintf("The message was handled, and its reply put off until later. Node %d "
+							"takes no replies: %s.",
+							view->node, view->why);
+	shard_ring_fail_open(region->db, region->number, &error);
+	pfree(error.detail);
 }
 
 /* An ask came back unexecuted: its home has to be looked up again. */

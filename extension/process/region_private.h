@@ -206,6 +206,9 @@ extern int shard_region_run_asks(ShardRegion *region, bool all, bool *left);
 /* After the turn's commit: drops the first done asks of the list, and sends the noted ones to their nodes. */
 extern void shard_region_forward_asks(ShardRegion *region, int done, XLogRecPtr lsn);
 
+/* The node is no member any more, or is down: what is open here gets no reply (E46). */
+extern void shard_region_fail_open_asks(const ShardRegion *region, const ShardBoardView *view);
+
 /* Takes what has come from the links of asks. A chore: true if an ask has to be looked at again. */
 extern bool shard_region_poll_asks(ShardRegion *region);
 

@@ -163,6 +163,7 @@ write_log(ShardRegion *region, ShardTurnResult *result)
 	result->pass_wanted = pg_atomic_read_u64(&region->slot->pass_wanted);
 	result->in_the_way = !shard_cursor_is_past(region->cursor, result->pass_wanted);
 	leave = result->in_the_way ? result->pass_wanted : 0;
+	shard_transport_replies_leave(leave);
 	wrote = shard_timer_fire(shard_cursor_has_met(region->cursor, shard_timer_on_its_way()));
 	wrote |= shard_routing_leave(leave);
 	wrote |= shard_outbox_leave(leave);
@@ -314,8 +315,9 @@ shard_region_keep_log(ShardRegion *region)
 	{
 		int64 outbox = shard_outbox_needed(lane);
 		int64 routing = shard_routing_needed(lane);
+		int64 replies = shard_transport_replies_needed(lane);
 
-		shard_cursor_keep(region->cursor, lane, Min(outbox, routing));
+		shard_cursor_keep(region->cursor, lane, Min(Min(outbox, routing), replies));
 	}
 }
 
@@ -449,6 +451,7 @@ turn(ShardRegion *region)
 	/* which rows they need is published before the position, which lets rotation empty segments */
 	shard_outbox_committed(lsn);
 	shard_routing_committed(lsn);
+	shard_routing_replies_committed();
 	shard_region_keep_log(region);
 	shard_cursor_committed(region->cursor, result.record_seq);
 #ifdef SHARD_MUTANT_READS_UNGATED
@@ -530,6 +533,7 @@ recover(ShardRegion *region, MemoryContext context)
 	shard_turn_aborted();
 	shard_outbox_aborted();
 	shard_routing_aborted();
+	shard_routing_replies_aborted();
 	shard_region_moves_aborted(region);
 	RESUME_INTERRUPTS();
 	MemoryContextSwitchTo(context);

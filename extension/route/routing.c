@@ -441,6 +441,9 @@ shard_routing_row(const ShardRow *row)
 		case SHARD_KIND_OWN:
 			shard_route_own_changed(shard_routing.routes, row->type_id, row->shard);
 			break;
+		case SHARD_KIND_REPLY:
+			shard_routing_reply(row);
+			break;
 		default:
 			take_message(row);
 			break;

@@ -56,6 +56,15 @@ extern void shard_routing_aborted(void);
  */
 extern long shard_routing_ask(void);
 
+/*
+ * Replies to asks that the turn has met (routing_reply.c): after its commit, of which routing knows by then, they go to
+ * the asks, before the turn's position is published; after its abort they are met again. At start, rows that a former
+ * worker has passed are met once the first one was called, and the second one is called when the links are made.
+ */
+extern void shard_routing_replies_register(void);
+extern void shard_routing_replies_committed(void);
+extern void shard_routing_replies_aborted(void);
+
 /* Where an ask for a shard goes now. */
 typedef enum ShardRoutingAnswer
 {

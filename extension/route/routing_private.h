@@ -116,6 +116,9 @@ extern const ShardRouteHost shard_routing_host;
  */
 extern bool shard_routing_ends_here(const ShardRow *row);
 
+/* routing_reply.c: the row of a reply to an ask. */
+extern void shard_routing_reply(const ShardRow *row);
+
 /* Reports an event to the control worker, now or as soon as there is room. */
 extern void shard_routing_report(ShardNodeEventKind kind, const ShardShardRef *shard);
 

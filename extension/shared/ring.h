@@ -13,6 +13,7 @@
 #include "nodes/pg_list.h"
 #include "utils/timestamp.h"
 
+#include "core/base/wire.h"
 #include "shared/shmem.h"
 
 typedef enum ShardRequestKind
@@ -97,6 +98,35 @@ shard_ring_reply_error(const ShardRequest *request, const ErrorData *error, XLog
 
 /* Worker: the answer to a tagged ask that its shard is not active here in that epoch. */
 extern void shard_ring_reply_not_here(const ShardRequest *request);
+
+/*
+ * An ask whose reply comes later (ring_later.c). It stays in its slot, which is all that there is of it: so there are
+ * never more of them than backends, and with the asker the ask is gone. key: random, made for this ask alone.
+ */
+typedef struct ShardRingLater
+{
+	int slot;
+	uint32 generation;
+	int32 type_id;
+	int32 shard;
+	ShardUuid key;
+} ShardRingLater;
+
+/* Worker, after the commit, instead of a reply: the ask stays open. */
+extern void shard_ring_defer(const ShardRequest *request, ShardUuid key);
+
+/* Any process: whether the ask is open at a worker of this database. */
+extern bool shard_ring_is_open(ShardDatabase *db, const ShardRingLater *ask);
+
+/* Worker, after a commit: as shard_ring_reply() for an ask that is open here. False: it is not. */
+extern bool
+shard_ring_reply_later(const ShardRingLater *ask, const char *data, int len, XLogRecPtr lsn);
+
+/* Any process: how many asks are open at a worker. */
+extern int shard_ring_count_open(ShardDatabase *db, int worker);
+
+/* Worker: answers all that are open here with an error. */
+extern void shard_ring_fail_open(ShardDatabase *db, int worker, const ErrorData *error);
 
 /*
  * Backend: submits a request to a worker and waits for the answer, which is palloc'd (NULL: SQL NULL). Raises the

@@ -57,6 +57,7 @@ typedef enum Outcome
 	OUTCOME_ANSWERED,
 	OUTCOME_NOT_TAKEN, /* timed out, withdrawn */
 	OUTCOME_TIMED_OUT, /* timed out, taken */
+	OUTCOME_DEFERRED,  /* timed out, handled; the reply was to come later */
 	OUTCOME_GATE,	   /* timed out, handled */
 	OUTCOME_LOST,	   /* the worker ended */
 	OUTCOME_DEADLOCK,  /* the worker waits for a lock of the asker; withdrawn */
@@ -218,6 +219,8 @@ wait_for_answer(Call *call)
 			if (shard_ring_slot_withdraw(call->slot))
 				return OUTCOME_NOT_TAKEN;
 			left += call->request->patience_us;
+			if (left <= 0 && shard_ring_slot_is_deferred(call->slot))
+				return OUTCOME_DEFERRED;
 			if (left <= 0)
 				return call->self_lock != 0 ? OUTCOME_SELF_LOCK : OUTCOME_TIMED_OUT;
 		}
@@ -357,6 +360,10 @@ what_became(const Call *call, Outcome outcome, const char *limit)
 	{
 		case OUTCOME_LOST:
 			return "Its effect may have been committed.";
+		case OUTCOME_DEFERRED:
+			return psprintf("The message was handled, and its reply put off until later. That has "
+							"not come within %s.",
+							limit);
 		case OUTCOME_GATE:
 			return psprintf(
 				"The message was handled, but its commit has not passed the gate within "

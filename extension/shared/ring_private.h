@@ -86,9 +86,11 @@ typedef struct ShardRingSlot
 	ShardRingState state;
 	uint32 generation;		  /* rises when the owner is done with a request */
 	uint32 worker_generation; /* of the worker that took it */
-	bool begun;	  /* it was executed, or is being executed; before, it can be withdrawn */
-	int next;	  /* circular queue of slots: towards newer ones, */
-	int previous; /* and towards older ones */
+	bool begun;	   /* it was executed, or is being executed; before, it can be withdrawn */
+	bool deferred; /* it was executed, and waits for a reply that comes later, */
+	ShardUuid key; /* for which this is asked */
+	int next;	   /* circular queue of slots: towards newer ones, */
+	int previous;  /* and towards older ones */
 
 	/* written by the owner in FREE */
 	int target; /* number of a worker slot, over all databases; -1: none yet */
@@ -158,6 +160,22 @@ extern bool shard_ring_slot_begin(ShardRingSlot *slot, uint32 generation);
 
 /* Worker: takes that mark back, if the request is still TAKEN. */
 extern void shard_ring_slot_unbegin(ShardRingSlot *slot, uint32 generation);
+
+/* Worker: the request waits for a reply that comes later, if it is still TAKEN. */
+extern void shard_ring_slot_defer(ShardRingSlot *slot, uint32 generation, ShardUuid key);
+
+/* Any process: whether that ask waits for it, at a worker of this database; worker NULL: no matter at which. */
+extern bool shard_ring_slot_is_open(ShardDatabase *db, const ShardWorkerSlot *worker,
+									const ShardRingLater *ask);
+
+/*
+ * Any process: the first slot from this number on in which an ask waits for it at a worker; -1: none. *generation: the
+ * slot's.
+ */
+extern int shard_ring_slot_next_open(ShardDatabase *db, int worker, int from, uint32 *generation);
+
+/* Owner: whether a reply that comes later is waited for. */
+extern bool shard_ring_slot_is_deferred(ShardRingSlot *slot);
 
 /* Worker: TAKEN -> REPLYING; false if the owner of this generation gave up. */
 extern bool shard_ring_slot_claim(ShardRingSlot *slot, uint32 generation);

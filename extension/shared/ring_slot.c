@@ -172,7 +172,7 @@ shard_ring_slot_submit(ShardRingSlot *slot, ShardDatabase *db, int worker)
 
 	SpinLockAcquire(&target->mutex);
 	slot->target = target_of(db, worker);
-	slot->begun = false;
+	slot->begun = slot->deferred = false;
 	slot->why[0] = '\0';
 	slot->cause[0] = '\0';
 	step(slot, SHARD_RING_SUBMITTED);
@@ -379,6 +379,98 @@ shard_ring_slot_unbegin(ShardRingSlot *slot, uint32 generation)
 	if (slot->generation == generation && slot->state == SHARD_RING_TAKEN)
 		slot->begun = false;
 	SpinLockRelease(&worker->mutex);
+}
+
+void
+shard_ring_slot_defer(ShardRingSlot *slot, uint32 generation, ShardUuid key)
+{
+	ShardWorkerSlot *worker = shard_shmem_my_worker();
+
+	SpinLockAcquire(&worker->mutex);
+	if (slot->generation == generation && slot->state == SHARD_RING_TAKEN)
+	{
+		slot->deferred = true;
+		slot->key = key;
+	}
+	SpinLockRelease(&worker->mutex);
+}
+
+/*
+ * Whether the ask is the one that the slot has now. Another ask of the same backend has another generation, and after a
+ * restart of the server, which begins generations anew, another key. Under the mutex.
+ */
+static inline bool
+is_it(const ShardRingSlot *slot, const ShardRingLater *ask)
+{
+	bool same = slot->state == SHARD_RING_TAKEN && slot->deferred &&
+				slot->type_id == ask->type_id && slot->shard == ask->shard;
+
+#ifndef SHARD_MUTANT_REPLY_TO_NEXT
+	same = same && slot->generation == ask->generation;
+#ifndef SHARD_MUTANT_REPLY_UNKEYED
+	same = same && slot->key.high == ask->key.high && slot->key.low == ask->key.low;
+#endif
+#endif
+	return same;
+}
+
+bool
+shard_ring_slot_is_open(ShardDatabase *db, const ShardWorkerSlot *worker, const ShardRingLater *ask)
+{
+	ShardRingSlot *slot;
+	ShardWorkerSlot *owner;
+	int target;
+	bool open;
+
+	if (ask->slot < 0 || ask->slot >= slot_count())
+		return false;
+	slot = &slots[ask->slot];
+	target = *(volatile int *) &slot->target;
+	if (target < 0 || target / SHARD_WORKER_SLOTS != shard_shmem_database_index(db))
+		return false;
+	owner = &db->worker[target % SHARD_WORKER_SLOTS];
+	if (worker != NULL && owner != worker)
+		return false;
+	SpinLockAcquire(&owner->mutex);
+	open = slot->target == target && !is_orphan(slot, owner) && is_it(slot, ask);
+	SpinLockRelease(&owner->mutex);
+	return open;
+}
+
+int
+shard_ring_slot_next_open(ShardDatabase *db, int worker, int from, uint32 *generation)
+{
+	ShardWorkerSlot *owner = &db->worker[worker];
+	int target = target_of(db, worker);
+
+	for (int i = from; i < slot_count(); i++)
+	{
+		ShardRingSlot *slot = &slots[i];
+		bool open;
+
+		if (slot->target != target || !slot->deferred)
+			continue;
+		SpinLockAcquire(&owner->mutex);
+		open = slot->target == target && slot->deferred && slot->state == SHARD_RING_TAKEN &&
+			   !is_orphan(slot, owner);
+		*generation = slot->generation;
+		SpinLockRelease(&owner->mutex);
+		if (open)
+			return i;
+	}
+	return -1;
+}
+
+bool
+shard_ring_slot_is_deferred(ShardRingSlot *slot)
+{
+	ShardWorkerSlot *worker = worker_of(slot);
+	bool deferred;
+
+	SpinLockAcquire(&worker->mutex);
+	deferred = slot->deferred && slot->state == SHARD_RING_TAKEN;
+	SpinLockRelease(&worker->mutex);
+	return deferred;
 }
 
 /*

@@ -176,6 +176,7 @@ init_database(ShardDatabase *db)
 		pg_atomic_init_u64(&slot->recounts, 0);
 		pg_atomic_init_u64(&slot->cache_entities, 0);
 		pg_atomic_init_u64(&slot->cache_bytes, 0);
+		pg_atomic_init_u64(&slot->void_replies, 0);
 		pg_atomic_init_u64(&slot->commit_lsn, 0);
 		pg_atomic_init_u64(&slot->caught_up_at, 0);
 		pg_atomic_init_u64(&slot->turn_since, 0);

@@ -128,6 +128,7 @@ typedef struct ShardWorkerSlot
 	pg_atomic_uint64 recounts; /* recounts that found a wrong count */
 	pg_atomic_uint64 cache_entities;
 	pg_atomic_uint64 cache_bytes;
+	pg_atomic_uint64 void_replies; /* that found no ask (ring_later.c) */
 	pg_atomic_uint64 commit_lsn;   /* of the last turn that wrote */
 	pg_atomic_uint64 caught_up_at; /* TimestampTz of the last turn that left nothing to read */
 } ShardWorkerSlot;

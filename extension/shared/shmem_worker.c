@@ -184,6 +184,7 @@ shard_shmem_attach_worker(ShardDatabase *db, int worker, ShardLanes lanes)
 	pg_atomic_write_u64(&slot->recounts, 0);
 	pg_atomic_write_u64(&slot->cache_entities, 0);
 	pg_atomic_write_u64(&slot->cache_bytes, 0);
+	pg_atomic_write_u64(&slot->void_replies, 0);
 	shard_shmem_call_ended(slot);
 }
 

@@ -8,6 +8,7 @@
 
 #include "core/flow/copy.h"
 #include "core/flow/packet.h"
+#include "core/flow/reply.h"
 
 /* What was read from "from" to "to" is what would have been written. */
 static void
@@ -121,6 +122,30 @@ read_answer(ShardReader *reader, StringInfo out)
 {
 	READ_ALL(ShardAskAnswer, shard_packet_get_answer, shard_packet_put_answer, reader, out,
 			 look_at(record.payload, record.payload_len));
+}
+
+/* A token that was read is what would have been made. */
+static void
+look_at_reply(const ShardReplyParcel *reply)
+{
+	ShardReplyToken token;
+	StringInfoData out;
+
+	look_at(reply->payload, reply->payload_len);
+	if (!shard_reply_get_token(reply->token, reply->token_len, &token))
+		return;
+	look_at(token.entity, token.entity_len);
+	initStringInfo(&out);
+	shard_reply_put_token(&out, &token);
+	check_same(&out, reply->token, reply->token + reply->token_len);
+	pfree(out.data);
+}
+
+static void
+read_replies(ShardReader *reader, StringInfo out)
+{
+	READ_ALL(ShardReplyParcel, shard_packet_get_reply, shard_packet_put_reply, reader, out,
+			 look_at_reply(&record));
 }
 
 static void
@@ -261,6 +286,9 @@ read_call(ShardReader *reader, StringInfo out)
 				break;
 			case SHARD_SECTION_DONE:
 				read_done(&section, out);
+				break;
+			case SHARD_SECTION_REPLIES:
+				read_replies(&section, out);
 				break;
 			case SHARD_SECTION_GREET:
 				read_streams(&section, out);

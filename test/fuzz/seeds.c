@@ -12,6 +12,7 @@
 #include "core/map/control.h"
 #include "core/flow/copy.h"
 #include "core/flow/packet.h"
+#include "core/flow/reply.h"
 
 static const char *folder;
 
@@ -206,6 +207,7 @@ write_parts(void)
 	ShardStreamSection stream = {1, 0, 0, 3, 0, {1, 2}};
 	ShardAskCall ask = {1, 2, 3, 4, 5, 6, "e", 1, "p", 1};
 	ShardAskAnswer answer = {SHARD_ASK_REPLY, true, "p", 1};
+	ShardReplyToken token = {SHARD_REPLY_ASK, {1, 2}, 1, "e", 1, 2, 3, 4, 5, {6, 7}};
 	StringInfoData out[9];
 
 	parcel.stamp = (ShardStamp){SHARD_PREFIX_NODE, 1, 2, 3};
@@ -240,7 +242,13 @@ write_parts(void)
 									   {SHARD_SECTION_REFUSED, 2},	{SHARD_SECTION_GREET, 6},
 									   {SHARD_SECTION_RECEIVED, 4}, {SHARD_SECTION_POSITION, 5}};
 		StringInfoData rows;
+		StringInfoData made;
+		StringInfoData replies;
 
+		initStringInfo(&made);
+		initStringInfo(&replies);
+		shard_reply_put_token(&made, &token);
+		shard_packet_put_reply(&replies, &(ShardReplyParcel){made.data, made.len, "p", 1});
 		initStringInfo(&rows);
 		stream.n_rows = 2;
 		shard_packet_put_stream(&rows, &stream);
@@ -251,8 +259,12 @@ write_parts(void)
 		for (int i = 0; i < (int) lengthof(kinds); i++)
 			shard_packet_put_section(&out[0], (ShardSectionKind) kinds[i][0], 0,
 									 out[kinds[i][1]].data + 1, out[kinds[i][1]].len - 1);
+		shard_packet_put_section(&out[0], SHARD_SECTION_REPLIES, SHARD_SECTION_MANDATORY,
+								 replies.data, replies.len);
 		save("packet", "call", 0, &out[0]);
 		pfree(rows.data);
+		pfree(made.data);
+		pfree(replies.data);
 	}
 	for (int i = 0; i < (int) lengthof(out); i++)
 		pfree(out[i].data);

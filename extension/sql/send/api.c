@@ -62,21 +62,46 @@ name_of(text *name, char buffer[NAMEDATALEN])
 }
 
 /*
- * The type to send to, with the sender's right checked. Takes the extension
- * lock, once per transaction, so that DROP EXTENSION waits for the sender.
+ * Errors unless this session may send. Takes the extension lock, once per transaction, so that DROP EXTENSION waits for
+ * the sender.
  */
+static void
+open_node(const char *function)
+{
+	shard_shmem_require();
+	PreventCommandDuringRecovery(function);
+	PreventCommandIfReadOnly(function);
+	PreventCommandIfParallelMode(function);
+	(void) shard_catalog_lock(false);
+	shard_identity_check_open();
+}
+
+/* The type to send to, with the sender's right checked. */
 static ShardType *
 open_type(const char *name)
 {
 	ShardType *type;
 
-	shard_shmem_require();
-	PreventCommandDuringRecovery("shard_tell()");
-	PreventCommandIfReadOnly("shard_tell()");
-	PreventCommandIfParallelMode("shard_tell()");
-	(void) shard_catalog_lock(false);
-	shard_identity_check_open();
+	open_node("shard_tell()");
 	type = shard_registry_get(name);
+	shard_security_check_send(type);
+	return type;
+}
+
+ShardType *
+shard_api_open_number(int32 type_id)
+{
+	ShardType *type;
+
+	open_node("shard_reply()");
+	shard_registry_catch_up();
+	type = shard_registry_by_id(type_id);
+	if (type == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("the entity type of the reply token is not known at this node"),
+				 errdetail("The token is for an entity of type number %d.", type_id),
+				 errhint("Where the type is not hosted, shard_start_proxy() makes it known.")));
 	shard_security_check_send(type);
 	return type;
 }
@@ -122,8 +147,8 @@ refuse(ShardDatabase *db)
 }
 
 /* Errors when a limit is reached that holds for all: nothing is dropped, and nothing more accepted. */
-static void
-check_room(ShardType *type, int payload_len)
+void
+shard_api_check_room(const ShardType *type, int payload_len)
 {
 	ShardDatabase *db = shard_shmem_database_or_make(MyDatabaseId);
 	uint64 limit = (uint64) shard_inbox_max_size * 1024;
@@ -214,7 +239,7 @@ append(ShardType *type, ShardKind kind, const char *entity, int entity_len, cons
 
 	shard_api_check_entity(entity_len);
 	/* of a timer's message the sender has looked at the size */
-	check_room(type, shard_kind_is_timer(kind) ? 0 : payload_len);
+	shard_api_check_room(type, shard_kind_is_timer(kind) ? 0 : payload_len);
 	row.shard = shard_api_shard(type, entity, entity_len);
 	check_buffer(type, row.shard, entity, entity_len);
 	if (execution != NULL && execution->trial)

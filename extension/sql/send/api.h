@@ -36,5 +36,21 @@ extern int shard_api_shard(ShardType *type, const char *entity, int entity_len);
 extern void shard_api_check_entity(int len);
 extern void shard_api_check_size(const ShardType *type, int payload_len);
 
+/* The same type by its number; error 42704 if it is not known here. Checks all that shard_tell() does first. */
+extern ShardType *shard_api_open_number(int32 type_id);
+
+/* Errors when a limit is reached that holds for all: by the size of a message, and the room of the inbox. */
+extern void shard_api_check_room(const ShardType *type, int payload_len);
+
+/* handler_api.c: the execution of one message; error elsewhere. function: with parentheses. */
+extern ShardExecution *shard_api_require_message(const char *function);
+
+/* handler_api.c: the reply to the ask, or in a trial; NULL: SQL NULL. Error if there is one already. */
+extern void shard_api_keep_reply(ShardExecution *execution, Jsonb *reply);
+
 /* trial.c: notes a message that the handler tells in a trial (shard_try), instead of sending it. */
 extern void shard_trial_tell(ShardExecution *execution, const ShardType *type, const ShardRow *row);
+
+/* trial.c: the same for a reply to an ask of that entity; message NULL: SQL NULL. */
+extern void shard_trial_reply(ShardExecution *execution, const ShardType *type, const char *entity,
+							  int entity_len, const Jsonb *message);

@@ -37,9 +37,8 @@ require_handler(const char *function)
 	return execution;
 }
 
-/* The same, where it must be about one message. */
-static ShardExecution *
-require_message(const char *function)
+ShardExecution *
+shard_api_require_message(const char *function)
 {
 	ShardExecution *execution = require_handler(function);
 
@@ -99,13 +98,27 @@ sender_type(const ShardExecution *execution)
 Datum
 shard_sender(PG_FUNCTION_ARGS)
 {
-	ShardExecution *execution = require_message("shard_sender()");
+	ShardExecution *execution = shard_api_require_message("shard_sender()");
 	ShardType *type = sender_type(execution);
 
 	if (type == NULL)
 		return address(fcinfo, NULL, NULL, 0);
 	return address(fcinfo, type->name, execution->message->src_entity,
 				   execution->message->src_entity_len);
+}
+
+void
+shard_api_keep_reply(ShardExecution *execution, Jsonb *reply)
+{
+	if (execution->replied)
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("the message has been replied to already")));
+	execution->replied = true;
+	execution->reply = NULL;
+	if (reply == NULL)
+		return;
+	execution->reply = MemoryContextAlloc(execution->memory, VARSIZE(reply));
+	memcpy(execution->reply, reply, VARSIZE(reply));
 }
 
 /*
@@ -115,23 +128,17 @@ shard_sender(PG_FUNCTION_ARGS)
 Datum
 shard_reply(PG_FUNCTION_ARGS)
 {
-	ShardExecution *execution = require_message("shard_reply()");
+	ShardExecution *execution = shard_api_require_message("shard_reply()");
 	ShardType *type;
 
+	if (execution->token != NULL)
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("the reply to the message has been put off"),
+						errhint("Reply with shard_reply(token, message), with the token that "
+								"shard_defer_reply() has returned.")));
 	if (execution->ask != NULL || execution->trial)
 	{
-		if (execution->replied)
-			ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-							errmsg("the message has been replied to already")));
-		execution->replied = true;
-		execution->reply = NULL;
-		if (!PG_ARGISNULL(0))
-		{
-			Jsonb *reply = PG_GETARG_JSONB_P(0);
-
-			execution->reply = MemoryContextAlloc(execution->memory, VARSIZE(reply));
-			memcpy(execution->reply, reply, VARSIZE(reply));
-		}
+		shard_api_keep_reply(execution, PG_ARGISNULL(0) ? NULL : PG_GETARG_JSONB_P(0));
 		PG_RETURN_VOID();
 	}
 	type = sender_type(execution);
@@ -181,7 +188,7 @@ shard_stop(PG_FUNCTION_ARGS)
 Datum
 shard_message_id(PG_FUNCTION_ARGS)
 {
-	ShardExecution *execution = require_message("shard_message_id()");
+	ShardExecution *execution = shard_api_require_message("shard_message_id()");
 	char buffer[SHARD_MESSAGE_MID_SIZE];
 
 	if (execution->message == NULL)

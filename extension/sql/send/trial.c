@@ -46,7 +46,8 @@ typedef struct Told
 	const char *type_name;
 	char *entity;
 	int entity_len;
-	Jsonb *message;
+	Jsonb *message; /* NULL: a reply of SQL NULL */
+	bool is_reply;	/* to an ask of that entity */
 	SubTransactionId subtransaction;
 } Told;
 
@@ -84,8 +85,10 @@ end_subtransaction(SubXactEvent event, SubTransactionId mine, SubTransactionId p
 	}
 }
 
-void
-shard_trial_tell(ShardExecution *execution, const ShardType *type, const ShardRow *row)
+/* Notes what is sent to an entity; payload without header, NULL: SQL NULL. */
+static Told *
+note(ShardExecution *execution, const ShardType *type, const char *entity, int entity_len,
+	 const char *payload, int payload_len)
 {
 	static bool registered = false;
 	MemoryContext old;
@@ -97,14 +100,33 @@ shard_trial_tell(ShardExecution *execution, const ShardType *type, const ShardRo
 	old = MemoryContextSwitchTo(execution->memory);
 	told = palloc0(sizeof(Told));
 	told->type_name = pstrdup(type->name);
-	told->entity = pnstrdup(row->entity, row->entity_len);
-	told->entity_len = row->entity_len;
-	told->message = palloc(row->payload_len + VARHDRSZ);
-	SET_VARSIZE(told->message, row->payload_len + VARHDRSZ);
-	memcpy(VARDATA(told->message), row->payload, row->payload_len);
+	told->entity = pnstrdup(entity, entity_len);
+	told->entity_len = entity_len;
+	if (payload != NULL)
+	{
+		told->message = palloc(payload_len + VARHDRSZ);
+		SET_VARSIZE(told->message, payload_len + VARHDRSZ);
+		memcpy(VARDATA(told->message), payload, payload_len);
+	}
 	told->subtransaction = GetCurrentSubTransactionId();
 	execution->told = lappend(execution->told, told);
 	MemoryContextSwitchTo(old);
+	return told;
+}
+
+void
+shard_trial_tell(ShardExecution *execution, const ShardType *type, const ShardRow *row)
+{
+	(void) note(execution, type, row->entity, row->entity_len, row->payload, row->payload_len);
+}
+
+void
+shard_trial_reply(ShardExecution *execution, const ShardType *type, const char *entity,
+				  int entity_len, const Jsonb *message)
+{
+	note(execution, type, entity, entity_len, message == NULL ? NULL : VARDATA(message),
+		 message == NULL ? 0 : VARSIZE(message) - VARHDRSZ)
+		->is_reply = true;
 }
 
 /* Adds "key": "text" to the object that is being built. */
@@ -121,7 +143,7 @@ push_text(JsonbParseState **state, const char *key, const char *text, int len)
 	pushJsonbValue(state, WJB_VALUE, &value);
 }
 
-/* What was told, in order: [{"type": …, "entity": …, "message": …}, …]. */
+/* What was told, in order: [{"type": …, "entity": …, "message": …}, …]; of a reply "reply" instead of "message". */
 static Jsonb *
 told_as_jsonb(List *list)
 {
@@ -138,12 +160,16 @@ told_as_jsonb(List *list)
 		push_text(&state, "type", told->type_name, strlen(told->type_name));
 		push_text(&state, "entity", told->entity, told->entity_len);
 		value.type = jbvString;
-		value.val.string.val = "message";
-		value.val.string.len = strlen("message");
+		value.val.string.val = told->is_reply ? "reply" : "message";
+		value.val.string.len = strlen(value.val.string.val);
 		pushJsonbValue(&state, WJB_KEY, &value);
-		value.type = jbvBinary;
-		value.val.binary.data = &told->message->root;
-		value.val.binary.len = VARSIZE(told->message) - VARHDRSZ;
+		value.type = jbvNull;
+		if (told->message != NULL)
+		{
+			value.type = jbvBinary;
+			value.val.binary.data = &told->message->root;
+			value.val.binary.len = VARSIZE(told->message) - VARHDRSZ;
+		}
 		pushJsonbValue(&state, WJB_VALUE, &value);
 		pushJsonbValue(&state, WJB_END_OBJECT, NULL);
 	}
@@ -351,7 +377,7 @@ form_result(FunctionCallInfo fcinfo, const Trial *trial)
 
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
-	if (trial->state != NULL && (trusted || !execution->replied))
+	if (trial->state != NULL && (trusted || (!execution->replied && execution->token == NULL)))
 	{
 		values[0] = CStringGetTextDatum(trial->state);
 		nulls[0] = false;

@@ -21,6 +21,7 @@
 #include "log/log_read.h"
 #include "registry/registry.h"
 #include "registry/security.h"
+#include "shared/ring.h"
 #include "shared/shmem.h"
 #include "sql/view/worker_owners.h"
 #include "sql/cluster/worker_survey.h"
@@ -215,8 +216,8 @@ put_worker(ReturnSetInfo *result, ShardDatabase *db, int worker, const Backlog *
 	uint64 messages = pg_atomic_read_u64(&slot->messages);
 	uint64 turns = pg_atomic_read_u64(&slot->turns);
 	int pid = shard_shmem_worker_pid(db, worker);
-	Datum values[13];
-	bool nulls[13] = {false};
+	Datum values[15];
+	bool nulls[15] = {false};
 	int owners;
 
 	values[0] = Int32GetDatum(worker);
@@ -235,6 +236,8 @@ put_worker(ReturnSetInfo *result, ShardDatabase *db, int worker, const Backlog *
 	values[10] = Int64GetDatum(pg_atomic_read_u64(&slot->cache_bytes));
 	values[11] = Int64GetDatum(pg_atomic_read_u64(&slot->recounts));
 	values[12] = CStringGetTextDatum(shard_worker_owners(db, worker, &owners));
+	values[13] = Int64GetDatum(shard_ring_count_open(db, worker));
+	values[14] = Int64GetDatum(pg_atomic_read_u64(&slot->void_replies));
 	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
 }
 
