@@ -110,6 +110,7 @@ typedef enum ShardKind
 	SHARD_KIND_START = 5,	  /* shard_start_entity */
 	SHARD_KIND_PASSIVATE = 6, /* shard_passivate */
 	SHARD_KIND_AGAIN = 7, /* as TELL; it failed when its number was due, and is sent again (D25) */
+	SHARD_KIND_RESTART = 8,	  /* of no message: a start that failed (shard.held, place start) */
 	SHARD_KIND_PACKET = 16,	  /* messages for another node, by core/packet.h (outbox.c) */
 	SHARD_KIND_POSITION = 17, /* up to where a stream from a peer was received (receive.c) */
 	SHARD_KIND_FACT = 18,	  /* a decided home, by core/packet.h */

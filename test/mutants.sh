@@ -15,6 +15,8 @@ cd "$root"
 one_node=test/t/038_order_in_narrow_places.pl
 move=test/t/167_order_across_a_move.pl
 numbers=test/t/164_numbered_messages_move.pl
+remembered=test/t/330_remembered_entities_run_again.pl
+recovered=test/t/165_remembered_entities_move.pl
 declare -A noticed_by=(
   # of what one node does
   [CURSOR_BY_ID]="$one_node test/t/020_crash_ledger.pl"  # rows of senders still open are passed for ever, as by a plain increasing id
@@ -28,6 +30,12 @@ declare -A noticed_by=(
   # of what nodes do to one another
   [NO_RESEND]=$move               # what a former home has refused is not sent to the new one
   [NEWER_BEFORE_RESENT]=$move     # newer messages do not wait for what is sent again
+  [REMEMBERED_LATE]=$remembered   # that an entity is remembered is written later than its first effect
+  [START_LATE]=$remembered        # the start message comes behind the first message
+  [PASSIVATE_REMEMBERS]=$remembered  # who passivates is still remembered
+  [RECOVERY_SKIPS]=$remembered    # a turn that is undone has started its entities
+  [ARRIVAL_UNSEEN]=$recovered     # entities of a shard that comes are not started
+  [QUARANTINE_LEFT]=$recovered    # an entity that cannot start is not known to be so at the shard's new home
   [IMPORT_WITHOUT_MARKS]=$move    # a new home does not learn what the old one has taken in
   [IMPORT_WITHOUT_STASH]=$move    # messages that wait at the old home stay there
   [REDRIVE_OLD_STAMP]=$move       # a dead letter that is sent again keeps the stamp that marks have passed

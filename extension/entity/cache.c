@@ -293,6 +293,12 @@ shard_cache_evict(void)
 	}
 }
 
+bool
+shard_cache_is_full(void)
+{
+	return total_bytes > limit();
+}
+
 Size
 shard_cache_turn_limit(void)
 {

@@ -560,9 +560,7 @@ static void
 heed(ShardEntity *entity, const ShardExecution *execution)
 {
 	if (execution->stop || execution->passivate)
-		shard_life_passivate(entity, execution->stop);
-	if (execution->stop)
-		entity->now.remembered = false;
+		shard_remember_forget(entity);
 	if (entity->ordering == NULL && execution->stop && entity->local->type->ordered_by_name != NULL)
 		shard_cache_make_ordering(entity);
 	if (entity->ordering != NULL)
@@ -589,6 +587,7 @@ call(ShardEntity *entity, Datum message, ShardExecution *execution)
 							   &isnull);
 	leave();
 	set_state(entity, state, isnull);
+	shard_remember_entity(entity);
 	if (execution->ask != NULL && !execution->replied && !isnull)
 	{
 		Datum json;

@@ -99,6 +99,20 @@ was_overtaken(ShardEntity *entity, ShardCopy *found)
 	return result;
 }
 
+/* A command to an entity, whose copy is true: to start, or to leave. */
+static void
+run_command(ShardEntity *entity, const ShardRow *row)
+{
+	if (row->kind == SHARD_KIND_START)
+	{
+		shard_start_run(entity);
+		return;
+	}
+	if (entity->local->type->batch)
+		shard_call_batch(entity);
+	shard_remember_forget(entity);
+}
+
 /*
  * The part that runs in the subtransaction: in a careful turn all steps, from reading the state to writing it. False:
  * another transaction has the row locked, or changed it.
@@ -110,7 +124,13 @@ run_in_fence(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
 	bool good = shard_turn_check(entity);
 
 	if (good && (row == NULL || shard_kind_is_message(row->kind)))
+	{
+		if (shard_start_is_due(entity))
+			shard_start_run(entity);
 		shard_call_message(entity, row, ask, execution);
+	}
+	else if (good)
+		run_command(entity, row);
 	if (!shard_turn.careful)
 		return good;
 	*found = entity->now;
@@ -131,6 +151,7 @@ run_fenced(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
 	bool checked = entity->checked;
 	bool dirty = entity->dirty;
 	ShardEntityState life = entity->life;
+	bool started = entity->started;
 	ErrorData *volatile error = NULL;
 	volatile bool cancelled = false;
 
@@ -193,6 +214,7 @@ run_fenced(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
 		entity->checked = checked;
 		entity->dirty = dirty;
 		entity->life = life;
+		entity->started = started;
 		if (entity->ordering != NULL)
 			entity->ordering->ended = false;
 	}
@@ -215,6 +237,9 @@ shard_handle_fenced(ShardEntity *entity, const ShardRow *row, const ShardRequest
 	return run_fenced(entity, row, ask, execution, overtaken);
 }
 
+static ShardOutcome
+run_careful(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held);
+
 /* ---- one message -------------------------------------------------------------------------------- */
 
 /* Decides what becomes of a message that failed. */
@@ -223,13 +248,41 @@ judge(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held, Erro
 {
 	if (row->kind == SHARD_KIND_START)
 	{
-		/* the entity was only to be read into memory; the next message to it will meet the error */
-		error->elevel = LOG;
-		ThrowErrorData(error);
-		return SHARD_MESSAGE_DONE;
+		shard_start_failed(entity, error);
+		return is_held ? SHARD_MESSAGE_RESTS : SHARD_MESSAGE_GONE;
 	}
 	return shard_failure_dispose(entity, row, attempts, is_held, error) ? SHARD_MESSAGE_GONE
 																		: SHARD_MESSAGE_RESTS;
+}
+
+/*
+ * The entity's row is another transaction's: the message waits, and so does the entity. Of a start nothing is kept but
+ * that the entity has to start.
+ */
+static ShardOutcome
+rest(ShardEntity *entity, const ShardRow *row, bool is_held)
+{
+	if (row->kind != SHARD_KIND_START)
+		return shard_queue_rest(entity, row, is_held);
+	shard_start_put_off(entity);
+	return is_held ? SHARD_MESSAGE_RESTS : SHARD_MESSAGE_GONE;
+}
+
+/*
+ * Starts an entity before a message of it, in a fence of its own: if that fails, the message is not to blame, and
+ * waits.
+ */
+static ShardOutcome
+start_before(ShardEntity *entity, const ShardRow *row, bool is_held)
+{
+	const ShardRow start = shard_start_row(entity);
+	ShardOutcome outcome = run_careful(entity, &start, 0, false);
+
+	if (outcome == SHARD_MESSAGE_DONE)
+		return SHARD_MESSAGE_DONE;
+	if (!is_held)
+		shard_queue_defer(entity, row, 0, false);
+	return SHARD_MESSAGE_RESTS;
 }
 
 /* Runs a message in a careful turn. */
@@ -238,14 +291,22 @@ run_careful(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held
 {
 	ShardExecution execution = {0};
 	bool overtaken;
-	ErrorData *error = shard_handle_fenced(entity, row, NULL, &execution, &overtaken);
+	ErrorData *error;
 
+	if (shard_kind_is_message(row->kind) && shard_start_is_due(entity))
+	{
+		ShardOutcome outcome = start_before(entity, row, is_held);
+
+		if (outcome != SHARD_MESSAGE_DONE)
+			return outcome;
+	}
+	error = shard_handle_fenced(entity, row, NULL, &execution, &overtaken);
 	if (overtaken)
 	{
 		shard_cache_forget(entity);
 		entity->checked = false;
 		entity->now = entity->saved;
-		return shard_queue_rest(entity, row, is_held);
+		return rest(entity, row, is_held);
 	}
 	return error == NULL ? SHARD_MESSAGE_DONE : judge(entity, row, attempts, is_held, error);
 }
@@ -259,8 +320,21 @@ run_optimistic(ShardEntity *entity, const ShardRow *row)
 
 	shard_turn.blames_last = true;
 	good = shard_turn_check(entity);
-	if (good && shard_kind_is_message(row->kind) && !entity->local->type->batch)
-		shard_call_message(entity, row, NULL, &execution);
+	if (good && !shard_kind_is_message(row->kind))
+		run_command(entity, row);
+	else if (good)
+	{
+#ifndef SHARD_MUTANT_START_LATE
+		if (shard_start_is_due(entity))
+			shard_start_run(entity);
+#endif
+		if (!entity->local->type->batch)
+			shard_call_message(entity, row, NULL, &execution);
+#ifdef SHARD_MUTANT_START_LATE
+		if (shard_start_is_due(entity))
+			shard_start_run(entity);
+#endif
+	}
 	shard_turn.blames_last = false;
 	return good;
 }
@@ -339,9 +413,10 @@ bury_uncommitted(ShardEntity *entity, const ShardRow *row, int attempts, bool is
 ShardOutcome
 shard_handle_message(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
 {
-	if (row->kind == SHARD_KIND_PASSIVATE)
+	if (row->kind == SHARD_KIND_PASSIVATE && !entity->local->type->remember)
 	{
 		shard_life_passivate(entity, false);
+		entity->started = false;
 		return SHARD_MESSAGE_DONE;
 	}
 	shard_life_wake(entity);
@@ -350,7 +425,7 @@ shard_handle_message(ShardEntity *entity, const ShardRow *row, int attempts, boo
 	if (shard_turn_is_given_up(entity, row, NULL))
 		return bury_uncommitted(entity, row, attempts, is_held);
 	if (!shard_turn_hold(entity->local))
-		return shard_queue_rest(entity, row, is_held);
+		return rest(entity, row, is_held);
 	shard_turn_note_ran(entity, row, NULL);
 	shard_cache_touch(entity, shard_turn.now);
 	if (shard_turn.careful)
@@ -361,8 +436,8 @@ shard_handle_message(ShardEntity *entity, const ShardRow *row, int attempts, boo
 			return outcome;
 	}
 	else if (!run_optimistic(entity, row))
-		return shard_queue_rest(entity, row, is_held);
-	if (row->kind == SHARD_KIND_START)
+		return rest(entity, row, is_held);
+	if (!shard_kind_is_message(row->kind))
 		return SHARD_MESSAGE_DONE;
 	if (!shard_turn.careful && entity->local->type->batch)
 		shard_call_collect(entity, row);

@@ -73,18 +73,21 @@ report_shard(const ShardLocalType *local, int shard, const ShardShardCount *coun
 	shard_wire_put_int(out, count->entities);
 	shard_wire_put_int(out, count->handled);
 	shard_wire_put_int(out, count->errors);
+	shard_wire_put_int(out, count->remembered);
+	shard_wire_put_int(out, shard_remember_recovers(local, shard));
 }
 
 void
 shard_report_read_shard(ShardReader *in, int worker, void *result)
 {
-	Datum values[5];
-	bool nulls[5] = {false};
+	Datum values[7];
+	bool nulls[7] = {false};
 
 	values[0] = Int32GetDatum(shard_wire_get_int32(in));
 	values[1] = Int32GetDatum(shard_wire_get_int32(in));
-	for (int i = 2; i < lengthof(values); i++)
+	for (int i = 2; i < 6; i++)
 		values[i] = Int64GetDatum(shard_wire_get_int(in));
+	values[6] = BoolGetDatum(shard_wire_get_int(in) != 0);
 	put_row(result, values, nulls, lengthof(values));
 }
 
@@ -103,7 +106,8 @@ report_counts(ShardLocalType *local, void *arg)
 			shard |= SHARD_LOCAL_PAGE - 1;
 			continue;
 		}
-		if (count->entities == 0 && count->handled == 0 && count->errors == 0)
+		if (count->entities == 0 && count->handled == 0 && count->errors == 0 &&
+			count->remembered == 0 && !shard_remember_recovers(local, shard))
 			continue;
 		report_shard(local, shard, count, out);
 	}

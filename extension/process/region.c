@@ -213,6 +213,7 @@ idle_time(ShardRegion *region)
 	TimestampTz next = TimestampTzPlusMilliseconds(now, POLL_MS);
 	TimestampTz due = shard_stash_next_due();
 	TimestampTz passivation = shard_cache_passivate(now);
+	TimestampTz recovery = shard_recovery_next_due();
 
 	if (region->busy)
 		return BUSY_MS;
@@ -222,6 +223,7 @@ idle_time(ShardRegion *region)
 		next = Min(next, due);
 	if (passivation != 0)
 		next = Min(next, passivation);
+	next = Min(next, recovery);
 	return Max(0, TimestampDifferenceMilliseconds(now, next));
 }
 

@@ -142,6 +142,19 @@ replace_string(char **place, const char *value)
 		pfree(old);
 }
 
+/* The same for a jsonb datum. */
+static void
+replace_message(char **place, const char *value)
+{
+	if (*place != NULL)
+		pfree(*place);
+	*place = NULL;
+	if (value == NULL)
+		return;
+	*place = MemoryContextAlloc(TopMemoryContext, VARSIZE(value));
+	memcpy(*place, value, VARSIZE(value));
+}
+
 /* The lasting entry of a type id, made if needed. */
 static ShardType *
 lasting_entry(int32 type_id)
@@ -172,6 +185,7 @@ take_over(const ShardType *row)
 	merged.cluster_owner = type->cluster_owner;
 	merged.missing_extractor = type->missing_extractor;
 	merged.ordered_by_name = type->ordered_by_name;
+	merged.start_message = type->start_message;
 	merged.search_path = shard_registry_path_take(row->search_path, &merged.path_number);
 	merged.counter = type->counter;
 	merged.shard_id_call = type->shard_id_call;
@@ -188,6 +202,7 @@ take_over(const ShardType *row)
 	replace_string(&type->cluster_owner, row->cluster_owner);
 	replace_string(&type->missing_extractor, row->missing_extractor);
 	replace_string(&type->ordered_by_name, row->ordered_by_name);
+	replace_message(&type->start_message, row->start_message);
 }
 
 /* Notes what the rows were made from, for the callbacks, in a context of its own. */

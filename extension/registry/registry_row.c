@@ -82,6 +82,26 @@ parse_mode(const char *mode)
 	return SHARD_MODE_STOPPED;
 }
 
+/* The settings of entities that start without a message of their own. */
+static void
+apply_start_settings(ShardType *type, const ShardSettings *settings)
+{
+	const char *message = settings->value[SHARD_SETTING_START_MESSAGE];
+
+	type->remember = shard_settings_is_on(settings, SHARD_SETTING_REMEMBER_ENTITIES);
+	type->recovers_slowly =
+		strcmp(settings->value[SHARD_SETTING_ENTITY_RECOVERY_STRATEGY], "constant") == 0;
+	type->recovery_number =
+		(int) shard_settings_number(settings, SHARD_SETTING_ENTITY_RECOVERY_NUMBER);
+	type->recovery_frequency =
+		shard_settings_number(settings, SHARD_SETTING_ENTITY_RECOVERY_FREQUENCY);
+	if (message != NULL)
+		type->start_message =
+			(char *) DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum(message)));
+	type->starts = type->remember || message != NULL;
+	type->restart_backoff = shard_settings_number(settings, SHARD_SETTING_ENTITY_RESTART_BACKOFF);
+}
+
 /* Fills in the fields that come from the stored settings. */
 static void
 apply_settings(ShardType *type, const ShardSettings *settings)
@@ -105,6 +125,7 @@ apply_settings(ShardType *type, const ShardSettings *settings)
 	type->has_ordered_from = settings->value[SHARD_SETTING_ORDERED_FROM] != NULL;
 	if (type->has_ordered_from)
 		type->ordered_from = shard_settings_number(settings, SHARD_SETTING_ORDERED_FROM);
+	apply_start_settings(type, settings);
 }
 
 /* Finds out what the names of the type's extractors mean today. */

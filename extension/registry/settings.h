@@ -36,6 +36,12 @@ typedef enum ShardSettingId
 	SHARD_SETTING_MAX_DEAD_LETTERS,
 	SHARD_SETTING_MAX_DEAD_LETTERS_SIZE,
 	SHARD_SETTING_DEAD_LETTERS_FULL,
+	SHARD_SETTING_REMEMBER_ENTITIES,
+	SHARD_SETTING_ENTITY_RECOVERY_STRATEGY,
+	SHARD_SETTING_ENTITY_RECOVERY_FREQUENCY,
+	SHARD_SETTING_ENTITY_RECOVERY_NUMBER,
+	SHARD_SETTING_START_MESSAGE,
+	SHARD_SETTING_ENTITY_RESTART_BACKOFF,
 	SHARD_SETTING_COUNT
 } ShardSettingId;
 
@@ -59,9 +65,10 @@ extern ShardSettingId shard_settings_find(const char *name);
 extern bool shard_settings_is_fixed(ShardSettingId id);
 extern const char *shard_settings_why_fixed(ShardSettingId id);
 
-/* Whether the value is kept in shard.type.settings, and there as a number, or as an object. */
+/* Whether the value is kept in shard.type.settings, and there as a number, a boolean, or an object. */
 extern bool shard_settings_is_stored(ShardSettingId id);
 extern bool shard_settings_is_number(ShardSettingId id);
+extern bool shard_settings_is_boolean(ShardSettingId id);
 extern bool shard_settings_is_object(ShardSettingId id);
 
 /* The default; NULL: null. */
@@ -116,6 +123,9 @@ struct ShardPlanValue;
 extern void shard_settings_read_allocation(ShardAllocationSettings *allocation,
 										   const ShardAllocationSetting *setting,
 										   const struct ShardPlanValue *value);
+
+/* Whether a boolean setting is on. */
+extern bool shard_settings_is_on(const ShardSettings *settings, ShardSettingId id);
 
 /* The number of a numeric setting; of a duration in microseconds. */
 extern int64 shard_settings_number(const ShardSettings *settings, ShardSettingId id);

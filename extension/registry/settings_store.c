@@ -63,6 +63,11 @@ shard_settings_to_jsonb(const ShardSettings *settings)
 			json.type = jbvNumeric;
 			json.val.numeric = int64_to_numeric(strtoll(text, NULL, 10));
 		}
+		else if (shard_settings_is_boolean(id))
+		{
+			json.type = jbvBool;
+			json.val.boolean = shard_settings_is_on(settings, (ShardSettingId) id);
+		}
 		else if (shard_settings_is_object(id))
 			set_object(&json, text);
 		else
@@ -81,6 +86,8 @@ stored_text(ShardSettingId id, const JsonbValue *json)
 	if (json->type == jbvNumeric)
 		return DatumGetCString(
 			DirectFunctionCall1(numeric_out, NumericGetDatum(json->val.numeric)));
+	if (json->type == jbvBool)
+		return json->val.boolean ? "true" : "false";
 	if (json->type == jbvBinary)
 		return JsonbToCString(NULL, json->val.binary.data, json->val.binary.len);
 	elog(ERROR, "unexpected stored value of setting \"%s\"", shard_settings_name(id));

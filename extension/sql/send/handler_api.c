@@ -165,6 +165,10 @@ shard_message_id(PG_FUNCTION_ARGS)
 	if (execution->message == NULL)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("an ask has no message id"), errdetail("An ask is never retried.")));
+	if (execution->message->kind == SHARD_KIND_START)
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("a start message has no message id"),
+						errdetail("It is delivered at each start of the entity.")));
 	shard_message_format_mid(execution->message->mid_node, execution->message->mid_seq, buffer);
 	PG_RETURN_TEXT_P(cstring_to_text(buffer));
 }
