@@ -113,6 +113,7 @@ typedef enum ShardKind
 	SHARD_KIND_SCHEDULE = 13, /* shard_schedule, shard_set_receive_timeout (E31) */
 	SHARD_KIND_CANCEL = 14,	  /* shard_cancel */
 	SHARD_KIND_TIMER = 15,	  /* a timer is due; what it tells is in its row of shard.timer (E32) */
+	SHARD_KIND_RESTART = 8,	  /* of no message: a start that failed (shard.held, place start) */
 	SHARD_KIND_PACKET = 16,	  /* messages for another node, by core/packet.h (outbox.c) */
 	SHARD_KIND_POSITION = 17, /* up to where a stream from a peer was received (receive.c) */
 	SHARD_KIND_FACT = 18,	  /* a decided home, by core/packet.h */

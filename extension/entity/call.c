@@ -560,13 +560,11 @@ static void
 heed(ShardEntity *entity, const ShardExecution *execution)
 {
 	if (execution->stop || (execution->passivate && execution->stop_message == NULL))
-		shard_life_passivate(entity, execution->stop);
+		shard_remember_forget(entity);
 	else if (execution->passivate)
 		shard_stop_ask(entity, execution->stop_message);
 	if (execution->stop || execution->passivate)
 		shard_timer_end_receive(entity, execution->receives);
-	if (execution->stop)
-		entity->now.remembered = false;
 	if (entity->ordering == NULL && execution->stop && entity->local->type->ordered_by_name != NULL)
 		shard_cache_make_ordering(entity);
 	if (entity->ordering != NULL)
@@ -593,6 +591,7 @@ call(ShardEntity *entity, Datum message, ShardExecution *execution)
 							   &isnull);
 	leave();
 	set_state(entity, state, isnull);
+	shard_remember_entity(entity);
 	if (execution->ask != NULL && !execution->replied && execution->token == NULL && !isnull)
 	{
 		Datum json;

@@ -73,6 +73,29 @@ entity_of(const ShardRow *row)
 	return shard_turn_entity(local, row);
 }
 
+/*
+ * A command to an entity that cannot start: to start at once, or to end, which it may if no message waits for it. False:
+ * it is none, or has to wait.
+ */
+static bool
+hurry_or_end(ShardEntity *entity, const ShardRow *row)
+{
+	if (row->kind == SHARD_KIND_START)
+	{
+		shard_start_hurry(entity);
+		return true;
+	}
+	if (row->kind != SHARD_KIND_PASSIVATE || entity->wait.waiting > 0)
+		return false;
+	if (shard_handle_message(entity, row, 0, false) == SHARD_MESSAGE_DONE)
+	{
+		shard_start_done(entity);
+		shard_queue_end(entity);
+		shard_life_passivate(entity, true);
+	}
+	return true;
+}
+
 void
 shard_deliver_row(const ShardRow *row)
 {
@@ -97,6 +120,8 @@ shard_deliver_row(const ShardRow *row)
 		shard_buffer_put_aside(entity->local->type);
 	}
 #ifndef SHARD_MUTANT_STASH_OVERTAKEN
+	else if (entity->wait.start && hurry_or_end(entity, row))
+		return;
 	else if (entity->wait.deferred || shard_order_has_ready(entity))
 		shard_queue_defer(entity, row, 0, false);
 #endif

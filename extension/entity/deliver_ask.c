@@ -133,6 +133,12 @@ shard_deliver_why_not(const ShardRequest *request)
 	if (wait->waiting > 0 && (pid = table_locker(local->type)) != 0)
 		return psprintf(
 			"Process %d has locked the table of the entity's states, or a type of them.", pid);
+	if (wait->start && wait->not_before == DT_NOEND)
+		return psprintf("The entity is quarantined: it has failed to start in %d attempt(s).",
+						wait->starts);
+	if (wait->start && wait->starts > 0)
+		return psprintf("The entity has failed to start in %d attempt(s), and tries again at %s.",
+						wait->starts, timestamptz_to_str(wait->not_before));
 	if (wait->blocked_by != 0)
 		return psprintf("Process %d holds the entity's state row.", wait->blocked_by);
 	if (wait->attempts > 0)

@@ -15,12 +15,14 @@
 #include "datatype/timestamp.h"
 #include "executor/tuptable.h"
 #include "lib/ilist.h"
+#include "nodes/bitmapset.h"
 #include "nodes/execnodes.h"
 #include "storage/itemptr.h"
 #include "utils/rel.h"
 
 #include "core/entity/entity.h"
 #include "core/entity/passivation.h"
+#include "core/entity/recovery.h"
 #include "entity/handler.h"
 #include "registry/registry.h"
 
@@ -37,6 +39,13 @@ typedef struct ShardCopy
 	int64 version;
 } ShardCopy;
 
+/* Whether there is to be a row: a state, or an entity of the type that is remembered without one (E11). */
+static inline bool
+shard_copy_wants_row(const ShardCopy *copy, const ShardType *type)
+{
+	return !copy->state_null || (copy->remembered && type->remember);
+}
+
 /* Why and how long messages of an entity wait in the stash (D5). */
 typedef struct ShardWait
 {
@@ -46,6 +55,8 @@ typedef struct ShardWait
 	TimestampTz not_before; /* the stash is not looked at earlier */
 	int blocked_by;			/* pid that holds the row, 0: none */
 	int64 waiting;			/* rows in the stash, and those that wait for their number */
+	bool start;				/* the entity has to start first, which failed or was put off (E15), */
+	int starts;				/* so often in a row */
 } ShardWait;
 
 /* How far an entity is in the numbers of its messages: its row of shard.ordered (D25). */
@@ -115,10 +126,13 @@ typedef struct ShardEntity
 	ShardCopy saved; /* as of the last commit; state in cache memory */
 	ShardCopy now;	 /* in this turn; state in turn memory or saved's */
 	bool in_turn;
-	bool checked; /* now is the turn's truth */
-	bool dirty;	  /* a handler has returned */
-	bool stale;	  /* saved was found to be wrong */
-	int handled;  /* messages */
+	bool checked;		 /* now is the turn's truth */
+	bool dirty;			 /* a handler has returned */
+	bool stale;			 /* saved was found to be wrong */
+	int handled;		 /* messages */
+	bool started;		 /* since it came into memory, as of this turn (E12); */
+	bool saved_started;	 /* as of the last commit */
+	bool was_remembered; /* its row, when the turn found it */
 	slist_node turn_link;
 
 	ShardEntityState life;		 /* in this turn (life.c) */
@@ -188,7 +202,37 @@ typedef struct ShardShardCount
 	int64 handled;
 	int64 errors;
 	int64 left[SHARD_LEAVES_COUNTED]; /* by reason */
+	int64 remembered; /* entities that start with their shard, as far as that was walked over; */
+	int64 counted;	  /* in this turn */
 } ShardShardCount;
+
+/* How far the walk over the remembered entities of a shard has come. */
+typedef struct ShardRecoveryPlace
+{
+	int shard;	/* -1: of none */
+	int id_len; /* up to this id; 0: it begins */
+	char id[SHARD_MAX_ENTITY_ID];
+} ShardRecoveryPlace;
+
+/* Remembered entities of the type that are still to be started (recovery.c). In memory alone. */
+typedef struct ShardRecovery
+{
+	bool on;				  /* entities of the type are remembered, and run here */
+	bool seeks;				  /* shards that have rows are still looked for, */
+	int sought;				  /* up to this one */
+	Bitmapset *shards;		  /* to be walked over */
+	ShardRecoveryPlace now;	  /* in this turn */
+	ShardRecoveryPlace saved; /* as of the last commit */
+	List *begun;			  /* shards that this turn has counted in, */
+	List *finished;			  /* and those that it came to the end of */
+	ShardRecoveryPace pace;
+	ShardRecoveryPace saved_pace;
+	TimestampTz not_before; /* nothing starts before this time */
+	int64 started; /* entities, since the line in the log that said it began; in this turn: */
+	int64 starting;
+	TimestampTz began; /* when that was; 0: there is nothing to be said */
+	TimestampTz told;  /* the last line */
+} ShardRecovery;
 
 /* An entity type in this worker. */
 typedef struct ShardLocalType
@@ -226,4 +270,6 @@ typedef struct ShardLocalType
 	bool in_turn;
 	slist_head touched; /* its entities in the turn */
 	slist_node turn_link;
+	uint64 code;			/* of which type row and handler starts were tried (start.c) */
+	ShardRecovery recovery; /* recovery.c */
 } ShardLocalType;

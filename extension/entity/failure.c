@@ -20,9 +20,8 @@
 
 #include "base/compat.h"
 
-/* Whether trying again may help. */
-static bool
-is_transient(int sqlstate)
+bool
+shard_failure_is_transient(int sqlstate)
 {
 	int category = ERRCODE_TO_CATEGORY(sqlstate);
 
@@ -63,8 +62,9 @@ shard_failure_dispose(ShardEntity *entity, const ShardRow *row, int attempts, bo
 	shard_local_count(entity->local, entity->shard)->errors++;
 	attempts++;
 	shard_turn.passed = true;
-	again = shard_entity_judge(&limits, SHARD_ENTITY_RESTART, is_transient(error->sqlerrcode),
-							   attempts, &pause) == SHARD_ENTITY_RETRY;
+	again = shard_entity_judge(&limits, SHARD_ENTITY_RESTART,
+							   shard_failure_is_transient(error->sqlerrcode), attempts,
+							   &pause) == SHARD_ENTITY_RETRY;
 	if (!again && !shard_dead_letter_has_room(entity->local, row, error))
 	{
 		/* Nothing is lost: the message is tried again, and those behind it wait (D16). */

@@ -100,6 +100,20 @@ was_overtaken(ShardEntity *entity, ShardCopy *found)
 	return result;
 }
 
+/* A command to an entity, whose copy is true: to start, or to leave. */
+static void
+run_command(ShardEntity *entity, const ShardRow *row)
+{
+	if (row->kind == SHARD_KIND_START)
+	{
+		shard_start_run(entity);
+		return;
+	}
+	if (entity->local->type->batch)
+		shard_call_batch(entity);
+	shard_remember_forget(entity);
+}
+
 /*
  * Calls the handler with a message, or with that of a timer, which has fired with it: unless it is a receive time-out
  * of an entity that was not in memory, and whose state says that there was a message meanwhile.
@@ -124,11 +138,27 @@ call(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask, ShardExe
 	shard_timer_pass(entity);
 }
 
-/* Whether what runs is a message for the handler; a start only has the entity read into memory. */
+/* Whether it is a message for the handler, and not a command to the entity to start, or to leave. */
 static inline bool
 has_code(const ShardRow *row)
 {
-	return row == NULL || row->kind != SHARD_KIND_START;
+	return row == NULL || (row->kind != SHARD_KIND_START &&
+						   (row->kind != SHARD_KIND_PASSIVATE || row->payload_len > 0));
+}
+
+/* Calls the handler, with the start message before, if it is due; or does what the command says. */
+static void
+run_code(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
+		 ShardExecution *execution)
+{
+	if (!has_code(row))
+	{
+		run_command(entity, row);
+		return;
+	}
+	if (shard_start_is_due(entity))
+		shard_start_run(entity);
+	call(entity, row, ask, execution);
 }
 
 /*
@@ -141,8 +171,8 @@ run_in_fence(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
 {
 	bool good = shard_turn_check(entity);
 
-	if (good && has_code(row))
-		call(entity, row, ask, execution);
+	if (good)
+		run_code(entity, row, ask, execution);
 	if (!shard_turn.careful)
 		return good;
 	*found = entity->now;
@@ -164,6 +194,7 @@ run_fenced(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
 	bool dirty = entity->dirty;
 	ShardEntityState life = entity->life;
 	int64 stop = entity->stop;
+	bool started = entity->started;
 	ErrorData *volatile error = NULL;
 	volatile bool cancelled = false;
 
@@ -227,6 +258,7 @@ run_fenced(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
 		entity->dirty = dirty;
 		entity->life = life;
 		entity->stop = stop;
+		entity->started = started;
 		if (entity->ordering != NULL)
 			entity->ordering->ended = false;
 	}
@@ -249,6 +281,9 @@ shard_handle_fenced(ShardEntity *entity, const ShardRow *row, const ShardRequest
 	return run_fenced(entity, row, ask, execution, overtaken);
 }
 
+static ShardOutcome
+run_careful(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held);
+
 /* ---- one message -------------------------------------------------------------------------------- */
 
 /* Decides what becomes of a message that failed. */
@@ -257,13 +292,41 @@ judge(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held, Erro
 {
 	if (row->kind == SHARD_KIND_START)
 	{
-		/* the entity was only to be read into memory; the next message to it will meet the error */
-		error->elevel = LOG;
-		ThrowErrorData(error);
-		return SHARD_MESSAGE_DONE;
+		shard_start_failed(entity, error);
+		return is_held ? SHARD_MESSAGE_RESTS : SHARD_MESSAGE_GONE;
 	}
 	return shard_failure_dispose(entity, row, attempts, is_held, error) ? SHARD_MESSAGE_GONE
 																		: SHARD_MESSAGE_RESTS;
+}
+
+/*
+ * The entity's row is another transaction's: the message waits, and so does the entity. Of a start nothing is kept but
+ * that the entity has to start.
+ */
+static ShardOutcome
+rest(ShardEntity *entity, const ShardRow *row, bool is_held)
+{
+	if (row->kind != SHARD_KIND_START)
+		return shard_queue_rest(entity, row, is_held);
+	shard_start_put_off(entity);
+	return is_held ? SHARD_MESSAGE_RESTS : SHARD_MESSAGE_GONE;
+}
+
+/*
+ * Starts an entity before a message of it, in a fence of its own: if that fails, the message is not to blame, and
+ * waits.
+ */
+static ShardOutcome
+start_before(ShardEntity *entity, const ShardRow *row, bool is_held)
+{
+	const ShardRow start = shard_start_row(entity);
+	ShardOutcome outcome = run_careful(entity, &start, 0, false);
+
+	if (outcome == SHARD_MESSAGE_DONE)
+		return SHARD_MESSAGE_DONE;
+	if (!is_held)
+		shard_queue_defer(entity, row, 0, false);
+	return SHARD_MESSAGE_RESTS;
 }
 
 /* Runs a message in a careful turn. */
@@ -272,14 +335,22 @@ run_careful(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held
 {
 	ShardExecution execution = {0};
 	bool overtaken;
-	ErrorData *error = shard_handle_fenced(entity, row, NULL, &execution, &overtaken);
+	ErrorData *error;
 
+	if (has_code(row) && shard_start_is_due(entity))
+	{
+		ShardOutcome outcome = start_before(entity, row, is_held);
+
+		if (outcome != SHARD_MESSAGE_DONE)
+			return outcome;
+	}
+	error = shard_handle_fenced(entity, row, NULL, &execution, &overtaken);
 	if (overtaken)
 	{
 		shard_cache_forget(entity);
 		entity->checked = false;
 		entity->now = entity->saved;
-		return shard_queue_rest(entity, row, is_held);
+		return rest(entity, row, is_held);
 	}
 	return error == NULL ? SHARD_MESSAGE_DONE : judge(entity, row, attempts, is_held, error);
 }
@@ -293,8 +364,21 @@ run_optimistic(ShardEntity *entity, const ShardRow *row)
 
 	shard_turn.blames_last = true;
 	good = shard_turn_check(entity);
-	if (good && has_code(row) && (!entity->local->type->batch || row->kind == SHARD_KIND_PASSIVATE))
-		call(entity, row, NULL, &execution);
+	if (good && !has_code(row))
+		run_command(entity, row);
+	else if (good)
+	{
+#ifndef SHARD_MUTANT_START_LATE
+		if (shard_start_is_due(entity))
+			shard_start_run(entity);
+#endif
+		if (!entity->local->type->batch || row->kind == SHARD_KIND_PASSIVATE)
+			call(entity, row, NULL, &execution);
+#ifdef SHARD_MUTANT_START_LATE
+		if (shard_start_is_due(entity))
+			shard_start_run(entity);
+#endif
+	}
 	shard_turn.blames_last = false;
 	return good;
 }
@@ -392,7 +476,7 @@ run(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
 	if (shard_turn_is_given_up(entity, row, NULL))
 		return bury_uncommitted(entity, row, attempts, is_held);
 	if (!shard_turn_hold(entity->local))
-		return shard_queue_rest(entity, row, is_held);
+		return rest(entity, row, is_held);
 	shard_turn_note_ran(entity, row, NULL);
 	if (likely(row->kind != SHARD_KIND_PASSIVATE))
 		shard_passivate_touch(entity, shard_turn.now);
@@ -404,13 +488,30 @@ run(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
 			return outcome;
 	}
 	else if (!run_optimistic(entity, row))
-		return shard_queue_rest(entity, row, is_held);
-	if (row->kind == SHARD_KIND_START)
+		return rest(entity, row, is_held);
+	if (!has_code(row))
 		return SHARD_MESSAGE_DONE;
 	if (!shard_turn.careful && entity->local->type->batch && row->kind != SHARD_KIND_PASSIVATE)
 		collect(entity, row);
 	entity->handled++;
 	return SHARD_MESSAGE_DONE;
+}
+
+/* The entity leaves. Who was told to is not remembered any more, which is written in its row. */
+static ShardOutcome
+leave(ShardEntity *entity, const ShardRow *row, bool told, int attempts, bool is_held)
+{
+	ShardRow command = *row;
+
+	if (!told || !entity->local->type->remember)
+	{
+		shard_life_passivate(entity, false);
+		entity->started = false;
+		return SHARD_MESSAGE_DONE;
+	}
+	command.payload_len = 0;
+	shard_life_wake(entity);
+	return run(entity, &command, attempts, is_held);
 }
 
 /*
@@ -421,26 +522,31 @@ static ShardOutcome
 stop(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
 {
 	ShardRow message;
+	bool told = shard_stop_was_told(row);
 	ShardStop what = shard_stop_read(entity, row, &message);
-	ShardOutcome outcome = SHARD_MESSAGE_DONE;
+	ShardOutcome outcome;
 
-	if (!shard_stop_is_number(row))
+	if (told)
 		shard_timer_end_receive(entity, false);
-	if (what == SHARD_STOP_VOID)
+	if (what == SHARD_STOP_VOID && !told)
 		return SHARD_MESSAGE_DONE;
-	if (what == SHARD_STOP_MESSAGE)
-	{
-		if (entity->life == SHARD_ENTITY_NONE)
-			shard_life_come(entity);
-		if (entity->batch_count > 0)
-			shard_call_batch(entity);
-		(void) shard_life_step(entity, SHARD_ENTITY_ON_PASSIVATE);
-		shard_fault("stop_met");
-		outcome = run(entity, &message, attempts, is_held);
-		shard_fault("stop_handled");
-	}
-	if (outcome != SHARD_MESSAGE_RESTS)
-		shard_life_passivate(entity, false);
+	if (what != SHARD_STOP_MESSAGE)
+		return leave(entity, row, told, attempts, is_held);
+	if (entity->life == SHARD_ENTITY_NONE)
+		shard_life_come(entity);
+	if (entity->batch_count > 0)
+		shard_call_batch(entity);
+	(void) shard_life_step(entity, SHARD_ENTITY_ON_PASSIVATE);
+	shard_fault("stop_met");
+	outcome = run(entity, &message, attempts, is_held);
+	shard_fault("stop_handled");
+	if (outcome == SHARD_MESSAGE_RESTS)
+		return outcome;
+
+	/* a message that was given up has left the stash, and only the command would wait there */
+	if (leave(entity, &message, told, 0, is_held && outcome == SHARD_MESSAGE_DONE) ==
+		SHARD_MESSAGE_RESTS)
+		return SHARD_MESSAGE_RESTS;
 	return outcome;
 }
 

@@ -88,7 +88,7 @@ static ShardStatement bury_held = {
 	" SELECT type_id, shard, entity, kind, epoch, stamp, src_type, src_entity, mid_node, mid_seq,"
 	" payload, '42704', '" SHARD_DROPPED_ERROR "',"
 	" '" SHARD_DROPPED_HINT "', attempts"
-	" FROM gone ORDER BY shard, entity, seq",
+	" FROM gone WHERE place <> 'start' ORDER BY shard, entity, seq",
 	1,
 	{INT4OID}};
 
@@ -98,7 +98,7 @@ static ShardStatement bury_left = {
 	" src_entity, mid_node, mid_seq, payload, sqlstate, error, hint, attempts)"
 	" SELECT type_id, shard, entity, kind, epoch, stamp, src_type, src_entity, mid_node, mid_seq,"
 	" payload, '55000', $3, '" SHARD_LEFT_HINT "', attempts"
-	" FROM gone ORDER BY entity, number NULLS FIRST, seq",
+	" FROM gone WHERE place <> 'start' ORDER BY entity, number NULLS FIRST, seq",
 	3,
 	{INT4OID, INT4OID, TEXTOID}};
 
@@ -107,7 +107,10 @@ static ShardStatement bury_left = {
 	" (pg_catalog.array_agg(attempts ORDER BY seq) FILTER (WHERE place = 'stash'))[1]," \
 	" (pg_catalog.array_agg(next_at ORDER BY seq) FILTER (WHERE place = 'stash'))[1]," \
 	" pg_catalog.count(number), pg_catalog.min(number)," \
-	" pg_catalog.min(held_at) FILTER (WHERE place = 'ordered')"
+	" pg_catalog.min(held_at) FILTER (WHERE place = 'ordered')," \
+	" pg_catalog.count(*) FILTER (WHERE place = 'start')," \
+	" pg_catalog.max(attempts) FILTER (WHERE place = 'start')," \
+	" pg_catalog.max(next_at) FILTER (WHERE place = 'start')"
 #define SELECT_COUNTS COUNTS " FROM shard.held"
 #define GROUPED " GROUP BY type_id, shard, entity"
 
@@ -135,6 +138,22 @@ static ShardStatement select_some_counts = {
 		   " ORDER BY type_id, shard, entity",
 	4,
 	{INT4OID, INT4OID, TEXTOID, INT4OID}};
+
+static ShardStatement put_start = {
+	"INSERT INTO shard.held (place, type_id, shard, entity, seq, kind, mid_node, mid_seq, payload,"
+	" attempts, next_at, sqlstate, error)"
+	" VALUES ('start', $1, $2, $3, 0, $4, 0, 0, '', $5, $6, $7, $8)"
+	" ON CONFLICT (type_id, shard, entity, place, seq) DO UPDATE SET attempts = EXCLUDED.attempts,"
+	" next_at = EXCLUDED.next_at, sqlstate = coalesce(EXCLUDED.sqlstate, held.sqlstate),"
+	" error = coalesce(EXCLUDED.error, held.error)",
+	8,
+	{INT4OID, INT4OID, TEXTOID, INT2OID, INT4OID, TIMESTAMPTZOID, TEXTOID, TEXTOID}};
+
+static ShardStatement delete_start = {
+	"DELETE FROM shard.held WHERE type_id = $1 AND shard = $2 AND entity = $3 AND place = 'start'"
+	" AND seq = 0",
+	3,
+	{INT4OID, INT4OID, TEXTOID}};
 
 /* type_id, shard, entity */
 static void
@@ -260,6 +279,28 @@ shard_held_dead_letter(const ShardRow *row, int attempts, const ErrorData *error
 	shard_statement_add_string(&arguments, error->context);
 	shard_statement_add(&arguments, Int32GetDatum(attempts), false);
 	shard_statement_change_one(&insert_dead, &arguments, SPI_OK_INSERT);
+}
+
+void
+shard_held_put_start(const ShardRow *row, int attempts, TimestampTz next_at, const ErrorData *error)
+{
+	ShardArguments arguments = {0};
+
+	add_entity(&arguments, row);
+	shard_statement_add(&arguments, Int16GetDatum(SHARD_KIND_RESTART), false);
+	add_failure(&arguments, attempts, next_at, error);
+	shard_statement_change_one(&put_start, &arguments, SPI_OK_INSERT);
+}
+
+void
+shard_held_delete_start(const ShardRow *row)
+{
+	ShardArguments arguments = {0};
+
+	add_entity(&arguments, row);
+	SPI_connect();
+	shard_statement_run(&delete_start, &arguments, SPI_OK_DELETE);
+	SPI_finish();
 }
 
 int64
@@ -413,7 +454,10 @@ read_count(uint64 number)
 							.next_at = shard_statement_int8(number, 6),
 							.ordered = shard_statement_int8(number, 7),
 							.lowest = shard_statement_int8(number, 8),
-							.oldest = shard_statement_int8(number, 9)};
+							.oldest = shard_statement_int8(number, 9),
+							.start = shard_statement_int8(number, 10) > 0,
+							.starts = shard_statement_int4(number, 11),
+							.start_at = shard_statement_int8(number, 12)};
 }
 
 ShardHeldCount
@@ -481,7 +525,7 @@ shard_held_some(ShardHeldPlace *place, int limit, ShardHeldVisit visit, void *ar
 	{
 		ShardHeldCount held = read_count(i);
 
-		rows += held.stash + held.ordered;
+		rows += held.stash + held.ordered + held.start;
 	}
 
 	/* the last entity may have more messages */
@@ -497,7 +541,7 @@ shard_held_some(ShardHeldPlace *place, int limit, ShardHeldVisit visit, void *ar
 		if (i == whole)
 			held = shard_held_count(place->type_id, place->shard, place->entity, place->entity_len);
 		visit(place->type_id, place->shard, place->entity, place->entity_len, &held, arg);
-		visited += held.stash + held.ordered;
+		visited += held.stash + held.ordered + held.start;
 	}
 	SPI_finish();
 	return visited;

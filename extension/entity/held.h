@@ -41,12 +41,15 @@ typedef struct ShardHeld
 /* What is held of an entity. */
 typedef struct ShardHeldCount
 {
-	int64 stash;		 /* messages in the stash; 0: the next two mean nothing */
-	int attempts;		 /* of the first of them */
-	TimestampTz next_at; /* not before; 0: as soon as the entity can run */
-	int64 ordered;		 /* messages that wait for lower numbers; 0: the next two mean nothing */
-	int64 lowest;		 /* their lowest number */
-	TimestampTz oldest;	 /* since when the first of them is held */
+	int64 stash;		  /* messages in the stash; 0: the next two mean nothing */
+	int attempts;		  /* of the first of them */
+	TimestampTz next_at;  /* not before; 0: as soon as the entity can run */
+	int64 ordered;		  /* messages that wait for lower numbers; 0: the next two mean nothing */
+	int64 lowest;		  /* their lowest number */
+	TimestampTz oldest;	  /* since when the first of them is held */
+	bool start;			  /* the entity has to start first; false: the next two mean nothing */
+	int starts;			  /* which failed so often in a row; */
+	TimestampTz start_at; /* not before; 0: it is quarantined */
 } ShardHeldCount;
 
 /*
@@ -76,6 +79,14 @@ extern void shard_held_delete(const ShardRow *row);
 /* Notes another failed attempt of a held message. */
 extern void
 shard_held_failed(const ShardRow *row, int attempts, TimestampTz next_at, const ErrorData *error);
+
+/*
+ * The entity of the row has to start before a message of it is handled, not before that time; 0: it is quarantined.
+ * error: why it failed to, NULL: as before. The second function: it has started.
+ */
+extern void shard_held_put_start(const ShardRow *row, int attempts, TimestampTz next_at,
+								 const ErrorData *error);
+extern void shard_held_delete_start(const ShardRow *row);
 
 /* Gives a message up: it becomes a dead letter. */
 extern void shard_held_dead_letter(const ShardRow *row, int attempts, const ErrorData *error);

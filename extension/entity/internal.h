@@ -3,10 +3,11 @@
  *		What the files on the way of a message share: the turn, and what each file does for those above it.
  *
  * In the order of the way. Each file calls those that come after it, and none that comes before (test/lint.pl):
- *		turn residents report deliver deliver_ask stash order order_position handle failure dead_letter_room recount
- *		turn_commit stop turn_entity queue call execution turn_limit turn_log stop_row passivate cache life local_type
- *		handler crash held state_copy state_purge state_orphan state_structure state state_table state_door
- *		state_hold timer timer_due timer_table timer_message timer_time
+ *		turn residents recovery report deliver deliver_ask stash order order_position handle start_failure failure
+ *		dead_letter_room recount turn_commit stop turn_entity queue start call execution turn_limit turn_log stop_row
+ *		passivate cache remember life local_type handler crash held state_copy state_purge state_orphan
+ *		state_structure state_walk state state_table state_door state_hold timer timer_due timer_table timer_message
+ *		timer_time
  */
 #pragma once
 
@@ -36,6 +37,7 @@ typedef struct ShardTurn
 	/* turn.c */
 	MemoryContext context; /* reset by each turn */
 	TimestampTz now;	   /* when the turn began */
+	ShardLanes lanes;	   /* of this worker; outlives turns */
 	bool careful;
 	bool overtaken;
 	TimestampTz read_until; /* all that the log had at this time was looked at; outlives turns */
@@ -81,9 +83,8 @@ typedef struct ShardTurn
 	ShardSecurity security;
 
 	/* stop.c, passivate.c */
-	ShardLanes lanes; /* of the worker */
-	int stops;		  /* types with a stop message; outlives turns */
-	int victims;	  /* entities over the limits of their types; outlives turns */
+	int stops;	 /* types with a stop message; outlives turns */
+	int victims; /* entities over the limits of their types; outlives turns */
 
 	/* handle.c, timer.c */
 	ShardFiring
@@ -110,6 +111,22 @@ extern void shard_residents_note_reread(ShardLocalType *local, void *arg);
 
 /* Logs how many messages were given up of a type that was dropped. */
 extern void shard_residents_tell_buried(int32 type_id, int64 messages);
+
+/* ---- recovery.c: remembered entities start with their shard ----------------------------------- */
+
+/* For shard_registry_each, when the registry has changed: begins to look for remembered entities of a type. */
+extern void shard_recovery_follow(ShardType *type, void *arg);
+
+/* The state table of the type is another one, or is gone. */
+extern void shard_recovery_reset(ShardLocalType *local);
+
+/* A shard begins to be walked over; is not here any more. Between turns, or in one that may abort. */
+extern void shard_recovery_add(ShardLocalType *local, int shard);
+extern void shard_recovery_remove(ShardLocalType *local, int shard);
+
+/* After the commit, and after an abort. */
+extern void shard_recovery_committed(void);
+extern void shard_recovery_aborted(void);
 
 /* ---- deliver_ask.c: asks ---------------------------------------------------------------------- */
 
@@ -193,11 +210,27 @@ shard_handle_fenced(ShardEntity *entity, const ShardRow *row, const ShardRequest
 /* Whether a worker before this one got stuck in the message. */
 extern bool shard_handle_is_stuck(const ShardRow *row);
 
+/* ---- start_failure.c: an entity cannot start -------------------------------------------------- */
+
+/* It failed to start; is to start later, since another transaction holds its row; at once. */
+extern void shard_start_failed(ShardEntity *entity, const ErrorData *error);
+extern void shard_start_put_off(ShardEntity *entity);
+extern void shard_start_hurry(ShardEntity *entity);
+
+/* It has started, after it failed to, or ends without. */
+extern void shard_start_done(ShardEntity *entity);
+
+/* When the registry has changed: entities that failed to start try again if code or settings of the type have changed. */
+extern void shard_start_follow(ShardLocalType *local);
+
 /* ---- failure.c: what failed ------------------------------------------------------------------- */
 
 /* A message has failed. True: it became a dead letter; false: it waits in the stash for another attempt. */
 extern bool shard_failure_dispose(ShardEntity *entity, const ShardRow *row, int attempts,
 								  bool from_stash, ErrorData *error);
+
+/* Whether trying again may help. */
+extern bool shard_failure_is_transient(int sqlstate);
 
 /* The error that answers an ask whose type cannot run; NULL: the type is not here. */
 extern ErrorData *shard_failure_of_type(const ShardType *type);
@@ -404,6 +437,31 @@ extern bool shard_queue_retry_is_due(void);
 /* An entity leaves memory, with what is known of its stash. Between turns. */
 extern void shard_queue_forget(ShardEntity *entity);
 
+/* How long an entity rests whose row another transaction holds. */
+#define SHARD_CONTENDED_PAUSE (100 * INT64CONST(1000))
+
+/* The entity has to start before its messages, not before that time, after failing so often; it has started. */
+extern void shard_queue_start(ShardEntity *entity, int starts, TimestampTz not_before);
+extern void shard_queue_has_started(ShardEntity *entity);
+
+/* ---- start.c: an entity starts ---------------------------------------------------------------- */
+
+/* Whether something is to be done before a message of the entity is handled, since it has come into memory. */
+static inline bool
+shard_start_is_due(const ShardEntity *entity)
+{
+	return unlikely(entity->local->type->starts) && !entity->started;
+}
+
+/* A row that stands for the start of an entity. */
+extern ShardRow shard_start_row(const ShardEntity *entity);
+
+/* Starts an entity whose copy is true: its start message is handled. Raises what that raises. */
+extern void shard_start_run(ShardEntity *entity);
+
+/* When an entity may start that failed to. A clock that was set back holds it for its longest pause at most. */
+extern TimestampTz shard_start_not_before(const ShardType *type, const ShardHeldCount *held);
+
 /* ---- call.c: the handler is called, under a timer --------------------------------------------- */
 
 /* Calls the handler with one message: sets the entity's state, execution's reply. */
@@ -490,6 +548,7 @@ typedef enum ShardTurnLogKind
 	SHARD_TURN_LOG_BURIED, /* messages of a type that was dropped */
 	SHARD_TURN_LOG_LEFT,   /* messages that waited for a shard that begins again */
 	SHARD_TURN_LOG_FULL,   /* there are as many dead letters as may be */
+	SHARD_TURN_LOG_START,  /* entities that are quarantined: they fail to start */
 	SHARD_TURN_LOG_KINDS
 } ShardTurnLogKind;
 
@@ -516,7 +575,11 @@ extern void shard_stop_append_number(const ShardEntity *entity, int64 number);
 
 /* Whether a row, which may be of any kind, has such a number; and the number, 0: it is none. */
 extern bool shard_stop_is_number(const ShardRow *row);
+
 extern int64 shard_stop_number(const ShardRow *row);
+
+/* Whether the entity was told to leave, by itself or from outside: not if the worker has decided so. */
+extern bool shard_stop_was_told(const ShardRow *row);
 
 /* ---- passivate.c: which entities leave memory, and when --------------------------------------- */
 
@@ -534,6 +597,9 @@ shard_passivate_touch(ShardEntity *entity, TimestampTz now)
 	if (unlikely(entity->local->region != NULL))
 		shard_passivate_access(entity, now);
 }
+
+/* Whether entities have to leave for others. */
+extern bool shard_passivate_is_short(void);
 
 /* Settings of the type may have changed, or it was dropped. */
 extern void shard_passivate_follow(ShardLocalType *local);
@@ -591,17 +657,32 @@ typedef struct ShardCacheWalk
 extern bool shard_cache_some(ShardCacheWalk *walk, int places,
 							 void (*visit)(ShardEntity *entity, void *arg), void *arg);
 
+/* ---- remember.c: whether an entity is remembered ---------------------------------------------- */
+
+/* From this turn on it is, if its type remembers; it leaves memory, and is not. */
+extern void shard_remember_entity(ShardEntity *entity);
+extern void shard_remember_forget(ShardEntity *entity);
+
+/* Whether remembered entities of the shard are still to be started. */
+extern bool shard_remember_recovers(const ShardLocalType *local, int shard);
+
+/* At the commit: the entity began to be remembered, or no longer is. */
+extern void shard_remember_count(const ShardEntity *entity, bool remembered);
+
 /* ---- life.c: where the life of an entity stands ----------------------------------------------- */
 
-/* Whether the type remembers its entities: no type does. */
+/* Whether the type remembers its entities. */
 static inline bool
 shard_life_remembers(const ShardLocalType *local)
 {
-	return false;
+	return local->type->remember;
 }
 
 /* One step of the machine, which must be legal. */
 extern ShardEntityAction shard_life_step(ShardEntity *entity, ShardEntityEvent event);
+
+/* It starts with its shard, without a message. */
+extern void shard_life_start(ShardEntity *entity);
 
 /* A message, or an ask, is about to be handled. */
 extern void shard_life_come(ShardEntity *entity);

@@ -13,6 +13,8 @@
  */
 #include "postgres.h"
 
+#include "utils/timestamp.h"
+
 #include "entity/internal.h"
 
 #include "base/compat.h"
@@ -27,7 +29,40 @@ shard_life_step(ShardEntity *entity, ShardEntityEvent event)
 
 	ShardAssert(legal);
 	entity->life = next;
+
+	/* whether it is remembered is stored by the turn's own commit, with the state: there is nothing to wait for */
+	if (next == SHARD_ENTITY_REMEMBERING_START || next == SHARD_ENTITY_REMEMBERING_STOP)
+		return shard_life_step(entity, SHARD_ENTITY_ON_STORED);
 	return action;
+}
+
+void
+shard_life_start(ShardEntity *entity)
+{
+	if (entity->life == SHARD_ENTITY_NONE)
+		(void) shard_life_step(entity, SHARD_ENTITY_ON_RECOVERED);
+	(void) shard_life_step(entity, SHARD_ENTITY_ON_START);
+}
+
+/* Whether it cannot run until something is mended. */
+static inline bool
+is_barred(const ShardWait *wait)
+{
+	return wait->suspended || (wait->start && wait->not_before == DT_NOEND);
+}
+
+/* Its type cannot run, or it has failed to start too often. */
+static void
+quarantine(ShardEntity *entity)
+{
+	if (entity->wait.suspended || !shard_life_remembers(entity->local))
+	{
+		(void) shard_life_step(entity, SHARD_ENTITY_ON_SUSPENDED);
+		return;
+	}
+	if (entity->life != SHARD_ENTITY_WAITING)
+		(void) shard_life_step(entity, SHARD_ENTITY_ON_HELD);
+	(void) shard_life_step(entity, SHARD_ENTITY_ON_GIVEN_UP);
 }
 
 void
@@ -47,7 +82,7 @@ shard_life_follow(ShardEntity *entity)
 {
 	const ShardWait *wait = &entity->wait;
 
-	if (entity->life == SHARD_ENTITY_QUARANTINED && !wait->suspended)
+	if (entity->life == SHARD_ENTITY_QUARANTINED && !is_barred(wait))
 		(void) shard_life_step(entity, SHARD_ENTITY_ON_RESUMED);
 	if (entity->life == SHARD_ENTITY_WAITING && !wait->deferred)
 		(void) shard_life_step(entity, SHARD_ENTITY_ON_DUE);
@@ -56,10 +91,10 @@ shard_life_follow(ShardEntity *entity)
 		if (entity->life == SHARD_ENTITY_NONE && wait->waiting > 0)
 			(void) shard_life_step(entity, SHARD_ENTITY_ON_MESSAGE);
 	}
-	else if (wait->suspended)
+	else if (is_barred(wait))
 	{
 		if (entity->life != SHARD_ENTITY_QUARANTINED)
-			(void) shard_life_step(entity, SHARD_ENTITY_ON_SUSPENDED);
+			quarantine(entity);
 	}
 	else if (entity->life != SHARD_ENTITY_WAITING)
 	{

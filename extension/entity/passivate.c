@@ -295,8 +295,8 @@ shard_cache_passivate(TimestampTz now)
 
 /* ---- memory ------------------------------------------------------------------------------------- */
 
-static bool
-is_short_of_memory(void)
+bool
+shard_passivate_is_short(void)
 {
 	return shard_cache_bytes() > (int64) shard_cache_size * 1024;
 }
@@ -319,7 +319,7 @@ find_oldest(ShardLocalType *local, void *arg)
 static void
 evict_some(ShardLocalType *local)
 {
-	for (int i = 0; i < EVICTED_AT_ONCE && is_short_of_memory(); i++)
+	for (int i = 0; i < EVICTED_AT_ONCE && shard_passivate_is_short(); i++)
 	{
 		ShardEntity *entity;
 
@@ -343,7 +343,7 @@ shard_passivate_between_turns(void)
 
 	if (unlikely(shard_turn.victims > 0))
 		shard_local_each(leave_by_limit, NULL);
-	while (is_short_of_memory() && left-- > 0)
+	while (shard_passivate_is_short() && left-- > 0)
 	{
 		ShardLocalType *local = NULL;
 

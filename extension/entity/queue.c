@@ -21,9 +21,6 @@
 
 #include "base/compat.h"
 
-/* How long an entity rests whose row another transaction holds. */
-#define CONTENDED_PAUSE (100 * INT64CONST(1000))
-
 void
 shard_queue_count(ShardLocalType *local, int64 delta)
 {
@@ -99,6 +96,8 @@ shard_queue_shorten_waits(void)
 	{
 		ShardEntity *entity = dlist_container(ShardEntity, due, iter.cur);
 
+		if (entity->saved_wait.start)
+			continue; /* that pause is another one (start.c) */
 		entity->saved_wait.not_before =
 			Min(entity->saved_wait.not_before,
 				shard_turn.now + entity->local->type->max_retry_backoff);
@@ -115,7 +114,7 @@ shard_queue_retry_is_due(void)
 	{
 		const ShardWait *wait = &dlist_container(ShardEntity, due, iter.cur)->saved_wait;
 
-		if (wait->attempts > 0 && wait->not_before <= shard_turn.now)
+		if ((wait->attempts > 0 || wait->start) && wait->not_before <= shard_turn.now)
 			return true;
 	}
 	return false;
@@ -130,7 +129,8 @@ wait_of(const ShardLocalType *local, const ShardHeldCount *held)
 	return (ShardWait){.deferred = true,
 					   .suspended = !local->runnable,
 					   .attempts = held->attempts,
-					   .not_before = Min(held->next_at, latest)};
+					   .not_before = held->start ? shard_start_not_before(local->type, held)
+												 : Min(held->next_at, latest)};
 }
 
 /*
@@ -154,11 +154,15 @@ set_queue(ShardEntity *entity, const ShardHeldCount *held)
 void
 shard_queue_set(ShardEntity *entity, const ShardHeldCount *held)
 {
-	if (held->stash > 0 && !entity->wait.deferred)
+	bool defers = held->stash > 0 || held->start;
+
+	if (defers && (!entity->wait.deferred || entity->wait.start != held->start))
 		entity->wait = wait_of(entity->local, held);
-	else if (held->stash == 0 && held->ordered == 0)
+	else if (!defers && held->ordered == 0)
 		entity->wait = (ShardWait){0};
 	entity->wait.waiting = held->stash + held->ordered;
+	entity->wait.start = held->start;
+	entity->wait.starts = held->starts;
 	if (held->ordered > 0 || entity->ordering != NULL)
 		set_queue(entity, held);
 	shard_life_follow(entity);
@@ -216,12 +220,32 @@ shard_queue_rest(ShardEntity *entity, const ShardRow *row, bool is_held)
 	if (is_held)
 	{
 		entity->wait.deferred = true;
-		entity->wait.not_before = shard_turn.now + CONTENDED_PAUSE;
+		entity->wait.not_before = shard_turn.now + SHARD_CONTENDED_PAUSE;
 		shard_life_follow(entity);
 	}
 	else
-		shard_queue_defer(entity, row, shard_turn.now + CONTENDED_PAUSE, false);
+		shard_queue_defer(entity, row, shard_turn.now + SHARD_CONTENDED_PAUSE, false);
 	return SHARD_MESSAGE_RESTS;
+}
+
+void
+shard_queue_start(ShardEntity *entity, int starts, TimestampTz not_before)
+{
+	entity->wait.start = true;
+	entity->wait.starts = starts;
+	entity->wait.deferred = true;
+	entity->wait.suspended = false;
+	entity->wait.not_before = not_before;
+	entity->wait.blocked_by = 0;
+	shard_life_follow(entity);
+}
+
+void
+shard_queue_has_started(ShardEntity *entity)
+{
+	entity->wait.start = false;
+	entity->wait.starts = 0;
+	entity->wait.not_before = 0;
 }
 
 bool

@@ -34,7 +34,8 @@ agrees(const ShardEntity *entity, const ShardHeldCount *held)
 {
 	return entity->wait.waiting == held->stash + held->ordered &&
 		   ordered_of(entity) == held->ordered && (held->stash == 0 || entity->wait.deferred) &&
-		   (held->ordered == 0 || entity->ordering->now.queue.lowest == held->lowest);
+		   (held->ordered == 0 || entity->ordering->now.queue.lowest == held->lowest) &&
+		   entity->wait.start == held->start;
 }
 
 void
@@ -140,7 +141,7 @@ collect_doubtful(ShardEntity *entity, void *arg)
 {
 	List **doubts = arg;
 
-	if (entity->wait.waiting > 0 && entity->recounted != recount.number &&
+	if ((entity->wait.waiting > 0 || entity->wait.start) && entity->recounted != recount.number &&
 		shard_presence->is_here(entity->local->type->type_id, entity->shard))
 		*doubts = lappend(*doubts, entity);
 }

@@ -75,18 +75,23 @@ report_shard(const ShardLocalType *local, int shard, const ShardShardCount *coun
 	shard_wire_put_int(out, count->errors);
 	for (int reason = 0; reason < SHARD_LEAVES_COUNTED; reason++)
 		shard_wire_put_int(out, count->left[reason]);
+	shard_wire_put_int(out, count->remembered);
+	shard_wire_put_int(out, shard_remember_recovers(local, shard));
 }
 
 void
 shard_report_read_shard(ShardReader *in, int worker, void *result)
 {
-	Datum values[5 + SHARD_LEAVES_COUNTED];
-	bool nulls[5 + SHARD_LEAVES_COUNTED] = {false};
+	Datum values[7 + SHARD_LEAVES_COUNTED];
+	bool nulls[7 + SHARD_LEAVES_COUNTED] = {false};
+
+	const int recovering = lengthof(values) - 1;
 
 	values[0] = Int32GetDatum(shard_wire_get_int32(in));
 	values[1] = Int32GetDatum(shard_wire_get_int32(in));
-	for (int i = 2; i < lengthof(values); i++)
+	for (int i = 2; i < recovering; i++)
 		values[i] = Int64GetDatum(shard_wire_get_int(in));
+	values[recovering] = BoolGetDatum(shard_wire_get_int(in) != 0);
 	put_row(result, values, nulls, lengthof(values));
 }
 
@@ -105,7 +110,8 @@ report_counts(ShardLocalType *local, void *arg)
 			shard |= SHARD_LOCAL_PAGE - 1;
 			continue;
 		}
-		if (count->entities == 0 && count->handled == 0 && count->errors == 0)
+		if (count->entities == 0 && count->handled == 0 && count->errors == 0 &&
+			count->remembered == 0 && !shard_remember_recovers(local, shard))
 			continue;
 		report_shard(local, shard, count, out);
 	}

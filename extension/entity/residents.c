@@ -193,6 +193,17 @@ shard_residents_load(int32 type_id, int shard)
 }
 
 void
+shard_residents_arrive(int32 type_id, int shard)
+{
+	ShardLocalType *local = shard_local_known(type_id);
+
+#ifndef SHARD_MUTANT_ARRIVAL_UNSEEN
+	if (local != NULL && shard < local->type->number_of_shards)
+		shard_recovery_add(local, shard);
+#endif
+}
+
+void
 shard_residents_forget(int32 type_id, int shard)
 {
 	/* after a commit: a type that this worker has not met yet has nothing to be forgotten */
@@ -200,7 +211,10 @@ shard_residents_forget(int32 type_id, int shard)
 	dlist_mutable_iter iter;
 
 	shard_turn_commit_forget(type_id, shard);
-	if (local == NULL || shard >= local->type->number_of_shards || !has_entities(local, shard))
+	if (local == NULL || shard >= local->type->number_of_shards)
+		return;
+	shard_recovery_remove(local, shard);
+	if (!has_entities(local, shard))
 		return;
 	dlist_foreach_modify (iter, &local->lru)
 	{
@@ -243,7 +257,7 @@ shard_residents_discard(int32 type_id, int shard)
 		shard_cache_forget(entity);
 		shard_turn_enlist(entity);
 		entity->now = entity->saved;
-		entity->checked = entity->dirty = false;
+		entity->checked = entity->dirty = entity->started = false;
 		if (entity->batch_count > 0)
 			ereport(LOG, (errmsg("%d messages for entity \"%s\" of type \"%s\" went with the state "
 								 "that was given up",

@@ -110,6 +110,22 @@ run_stash(ShardEntity *entity)
 	MemoryContextDelete(piece.context);
 }
 
+/*
+ * Starts an entity that has to start first, since it failed to or its row was locked. False: it has not, and its
+ * messages wait.
+ */
+static bool
+run_start(ShardEntity *entity)
+{
+	ShardRow row = shard_start_row(entity);
+
+	shard_turn_begin_message(&row);
+	if (shard_handle_message(entity, &row, entity->wait.starts, false) != SHARD_MESSAGE_DONE)
+		return false;
+	shard_start_done(entity);
+	return true;
+}
+
 /* Handles the due messages of one entity. */
 static void
 run_due(ShardEntity *entity)
@@ -120,6 +136,11 @@ run_due(ShardEntity *entity)
 	shard_turn.at = entity;
 	if (entity->life == SHARD_ENTITY_WAITING)
 		(void) shard_life_step(entity, SHARD_ENTITY_ON_DUE);
+	if (entity->wait.start && !run_start(entity))
+	{
+		shard_turn.begun = true;
+		return;
+	}
 	if (!entity->wait.deferred)
 		shard_order_time_out(entity);
 	shard_order_run_ready(entity, &rests);

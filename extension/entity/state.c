@@ -44,9 +44,22 @@
 
 #include "base/compat.h"
 
-/* The state in a row as a datum in the current memory context. */
+static bool
+all_null(const bool *nulls, int count)
+{
+	for (int i = 0; i < count; i++)
+		if (!nulls[i])
+			return false;
+	return true;
+}
+
+/*
+ * The state in a row as a datum in the current memory context. no_state: if the columns of a composite state are all
+ * null, there is no state (E11).
+ */
 static Datum
-read_state(ShardStateTable *table, ShardLocalType *local, TupleTableSlot *slot, bool *isnull)
+read_state(ShardStateTable *table, ShardLocalType *local, TupleTableSlot *slot, bool no_state,
+		   bool *isnull)
 {
 	Datum values[MaxTupleAttributeNumber];
 	bool nulls[MaxTupleAttributeNumber];
@@ -67,7 +80,9 @@ read_state(ShardStateTable *table, ShardLocalType *local, TupleTableSlot *slot, 
 		if (table->attribute[i] != 0)
 			values[i] = slot_getattr(slot, table->attribute[i], &nulls[i]);
 	}
-	*isnull = false;
+	*isnull = no_state && all_null(nulls, table->composite->natts);
+	if (*isnull)
+		return (Datum) 0;
 	/* flattens toasted fields, too */
 	return heap_copy_tuple_as_datum(heap_form_tuple(table->composite, values, nulls),
 									table->composite);
@@ -86,7 +101,16 @@ read_row(ShardStateTable *table, ShardEntity *entity, ShardCopy *copy)
 	copy->xmin = HeapTupleHeaderGetRawXmin(tuple->t_data);
 	copy->version = DatumGetInt64(slot_getattr(slot, table->version_column, &isnull));
 	copy->remembered = DatumGetBool(slot_getattr(slot, table->remembered_column, &isnull));
-	copy->state = read_state(table, entity->local, slot, &copy->state_null);
+	copy->state = read_state(table, entity->local, slot, copy->remembered, &copy->state_null);
+}
+
+void
+shard_state_take(ShardStateTable *table, ShardEntity *entity, HeapTuple tuple, ShardCopy *copy)
+{
+	ExecForceStoreHeapTuple(tuple, table->row, false);
+	table->row->tts_tid = tuple->t_self;
+	memset(copy, 0, sizeof(*copy));
+	read_row(table, entity, copy);
 }
 
 /* Whether the row in the slot is the entity's. */
@@ -237,9 +261,9 @@ is_at_most_locked(ShardStateTable *table, LockTupleMode mode)
 
 /* How writing the next state locks the row: a deletion waits for foreign keys, too. */
 static LockTupleMode
-mode_of_write(const ShardCopy *copy)
+mode_of_write(const ShardCopy *copy, const ShardType *type)
 {
-	return copy->state_null ? LockTupleExclusive : LockTupleNoKeyExclusive;
+	return shard_copy_wants_row(copy, type) ? LockTupleNoKeyExclusive : LockTupleExclusive;
 }
 
 /*
@@ -314,7 +338,7 @@ shard_state_is_overtaken(ShardStateTable *table, ShardEntity *entity, ShardCopy 
 	if (!copy->exists)
 		return is_taken(table, entity, &blocked_by);
 	return !fetch_by_tid(table, entity, copy) ||
-		   !is_free(table, copy, mode_of_write(copy), &blocked_by);
+		   !is_free(table, copy, mode_of_write(copy, entity->local->type), &blocked_by);
 }
 
 /* Fills the slot "next": the old row's columns, with those that the extension writes replaced. */
@@ -349,6 +373,12 @@ form_next(ShardStateTable *table, ShardEntity *entity)
 	SET(table->updated_column, TimestampTzGetDatum(GetCurrentTransactionStartTimestamp()), false);
 	if (table->composite == NULL)
 		SET(table->state_column, now->state, now->state_null);
+	else if (now->state_null)
+	{
+		for (int i = 0; i < table->composite->natts; i++)
+			if (table->attribute[i] != 0)
+				SET(table->attribute[i], (Datum) 0, true);
+	}
 	else
 	{
 		HeapTupleHeader header = DatumGetHeapTupleHeader(now->state);
@@ -396,7 +426,7 @@ take_written(ShardStateTable *table, ShardEntity *entity)
 	now->xmin = GetCurrentTransactionId();
 	now->version++;
 	if (may_differ(table->rel))
-		now->state = read_state(table, entity->local, slot, &now->state_null);
+		now->state = read_state(table, entity->local, slot, now->remembered, &now->state_null);
 }
 
 /*
@@ -471,6 +501,7 @@ prune_page(ShardStateTable *table, ShardEntity *entity)
 bool
 shard_state_write(ShardStateTable *table, ShardEntity *entity)
 {
+	const ShardType *type = entity->local->type;
 	ShardCopy *now = &entity->now;
 	int blocked_by;
 
@@ -480,16 +511,16 @@ shard_state_write(ShardStateTable *table, ShardEntity *entity)
 			return false;
 		if (!has_room(table) && has_remains(table) && !prune_page(table, entity))
 			return false;
-		if (!is_free(table, now, mode_of_write(now), &blocked_by))
+		if (!is_free(table, now, mode_of_write(now, type), &blocked_by))
 			return false;
 	}
-	else if (now->state_null)
+	else if (!shard_copy_wants_row(now, type))
 		return true;
 	shard_state_door_begin_write(table);
 	table->estate->es_output_cid = GetCurrentCommandId(true);
 	table->estate->es_snapshot = GetActiveSnapshot();
 	ItemPointerCopy(&now->tid, &table->row->tts_tid);
-	if (now->state_null)
+	if (!shard_copy_wants_row(now, type))
 	{
 		shard_state_door_delete(table);
 		memset(now, 0, sizeof(*now));

@@ -94,6 +94,29 @@ extern bool shard_state_is_overtaken(ShardStateTable *table, ShardEntity *entity
 /* Fills the copy from the row as the active snapshot shows it; other transactions may have the row locked. */
 extern void shard_state_read(ShardStateTable *table, ShardEntity *entity, ShardCopy *copy);
 
+/* Fills the copy from a row of the entity, which the turn's snapshot shows. The table is open. */
+extern void
+shard_state_take(ShardStateTable *table, ShardEntity *entity, HeapTuple tuple, ShardCopy *copy);
+
+/* Rows of a shard in the order of their ids; all in the memory of the call. */
+typedef struct ShardStatePiece
+{
+	List *remembered; /* HeapTuple */
+	const char *upto; /* the id of the last row that was looked at */
+	int upto_len;
+	bool last; /* there are no others */
+} ShardStatePiece;
+
+/*
+ * Those behind an id, "" with length 0: from the first one on: as many as are remembered, up to a limit, or as may be
+ * looked at in one go. The table is open.
+ */
+extern void shard_state_walk(ShardStateTable *table, int shard, const char *after, int after_len,
+							 int limit, ShardStatePiece *piece);
+
+/* The id in such a row, in the memory of the call. */
+extern const char *shard_state_id(const ShardStateTable *table, HeapTuple tuple, int *len);
+
 /*
  * Whether the row is still the one that entity->now describes. Error if a handler of this turn changed the row by SQL.
  * The table is open.

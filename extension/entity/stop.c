@@ -5,12 +5,14 @@
  * Comes from: turn.c, at the end of a turn: entities that are to leave by themselves; handle.c and deliver.c: a row of
  * kind PASSIVATE. Goes to: the log (stop_row.c), which brings the row back in its order.
  *
- * A row of kind PASSIVATE is one of three:
+ * A row of kind PASSIVATE is one of four:
  * - without payload, from shard_passivate(type, id): the entity leaves if it is in memory, with its type's message;
  * - with a payload, from an entity, which is itself: the message that a handler gave, or that failed or had to wait when
  *   it was met first. It is delivered whatever happened meanwhile, as any message;
  * - with a payload, from nobody: a number. The worker itself has decided that the entity leaves, idle or over a limit,
- *   and has noted the number with the entity. It counts only as long as the entity has it and nothing else was handled.
+ *   and has noted the number with the entity. It counts only as long as the entity has it and nothing else was handled;
+ * - with a payload, from an entity without an id: the message of such a decision, which failed or had to wait. Who leaves
+ *   so is still remembered; who was told to leave is not.
  *
  * If the process dies after the turn that decided, or the shard moves, no entity has the number: the row is passed over,
  * and nothing is missed, since the entity has left memory with the process. If it dies before, nothing was decided.
@@ -141,7 +143,7 @@ shard_stop_passes_over(ShardEntity *entity, const ShardRow *row, bool waits)
 
 /* The message as the entity's own, in the turn's memory: if it has to wait, it is met again as such. */
 static void
-make_own(const ShardEntity *entity, const char *payload, int len, ShardRow *row)
+make_own(const ShardEntity *entity, const char *payload, int len, bool told, ShardRow *row)
 {
 	char *copy = MemoryContextAlloc(shard_turn.context, len);
 
@@ -150,7 +152,7 @@ make_own(const ShardEntity *entity, const char *payload, int len, ShardRow *row)
 	row->payload_len = len;
 	row->src_type = entity->local->type->type_id;
 	row->src_entity = entity->id;
-	row->src_entity_len = entity->id_len;
+	row->src_entity_len = told ? entity->id_len : 0;
 }
 
 ShardStop
@@ -162,7 +164,7 @@ shard_stop_read(ShardEntity *entity, const ShardRow *row, ShardRow *message)
 	entity->reason = SHARD_LEAVES_ITSELF;
 	if (row->payload_len > 0 && !shard_stop_is_number(row))
 	{
-		make_own(entity, row->payload, row->payload_len, message);
+		make_own(entity, row->payload, row->payload_len, shard_stop_was_told(row), message);
 		return SHARD_STOP_MESSAGE;
 	}
 	if (entity->life == SHARD_ENTITY_NONE)
@@ -176,6 +178,6 @@ shard_stop_read(ShardEntity *entity, const ShardRow *row, ShardRow *message)
 	}
 	if (usual == NULL)
 		return SHARD_STOP_NONE;
-	make_own(entity, VARDATA(usual), VARSIZE(usual) - VARHDRSZ, message);
+	make_own(entity, VARDATA(usual), VARSIZE(usual) - VARHDRSZ, shard_stop_was_told(row), message);
 	return SHARD_STOP_MESSAGE;
 }

@@ -67,6 +67,12 @@ shard_stop_is_number(const ShardRow *row)
 	return row->kind == SHARD_KIND_PASSIVATE && row->payload_len > 0 && row->src_type == 0;
 }
 
+bool
+shard_stop_was_told(const ShardRow *row)
+{
+	return row->payload_len == 0 || (row->src_type != 0 && row->src_entity_len > 0);
+}
+
 int64
 shard_stop_number(const ShardRow *row)
 {

@@ -105,6 +105,7 @@ refresh_type(ShardLocalType *local, void *arg)
 	if (!local->type->exists)
 	{
 		forget_entities(local);
+		shard_recovery_reset(local);
 		shard_local_forget_counts(local);
 		shard_passivate_follow(local);
 		bury_wanted |= !local->buried;
@@ -114,10 +115,12 @@ refresh_type(ShardLocalType *local, void *arg)
 		local->dropped != (local->type->mode == SHARD_MODE_DROPPED))
 	{
 		forget_entities(local);
+		shard_recovery_reset(local);
 		local->reread = reread_wanted = true;
 	}
 	shard_local_refresh(local);
 	shard_passivate_follow(local);
+	shard_start_follow(local);
 	if (local->runnable != local->followed)
 		*changed = true;
 	local->followed = local->runnable;
@@ -176,6 +179,7 @@ shard_turn_begin(bool careful)
 
 		shard_buffer_free_counters();
 		shard_local_each(refresh_type, &changed);
+		shard_registry_each(shard_recovery_follow, NULL);
 		if (changed)
 			shard_cache_each(shard_queue_follow_type, NULL);
 		shard_queue_shorten_waits();
@@ -251,6 +255,7 @@ shard_turn_finish(void)
 void
 shard_turn_committed(XLogRecPtr lsn)
 {
+	shard_recovery_committed();
 	shard_turn_keep_entities();
 	if (bury_wanted)
 		shard_local_each(note_buried, NULL);
@@ -274,6 +279,7 @@ shard_turn_aborted(void)
 	shard_turn_commit_over(false);
 	if (!slist_is_empty(&shard_turn.types))
 		refreshed_at = 0; /* maybe a change was not seen yet */
+	shard_recovery_aborted();
 	shard_turn_undo_entities();
 	shard_local_each(forget_burying, NULL);
 	shard_timer_due_aborted();

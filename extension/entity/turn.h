@@ -96,6 +96,7 @@ typedef enum ShardSource
 	SHARD_SOURCE_PARKED, /* what waited for the home of its shard */
 	SHARD_SOURCE_LOG,
 	SHARD_SOURCE_ASKS,
+	SHARD_SOURCE_RECOVERY, /* remembered entities that are to start */
 	SHARD_SOURCES
 } ShardSource;
 
@@ -219,6 +220,13 @@ extern void shard_timer_due_committed(int64 last);
 
 /* When the next timer is due; 0: none is known. */
 extern TimestampTz shard_timer_next_due(void);
+/* ---- remembered entities (recovery.c) --------------------------------------------------------- */
+
+/* Starts some of those that are to start with their shards, at the end of a turn. */
+extern void shard_recovery_run(void);
+
+/* When others are to be started, which may be now; infinity: there are none. */
+extern TimestampTz shard_recovery_next_due(void);
 
 /* ---- whole shards (residents.c) --------------------------------------------------------------- */
 
@@ -230,6 +238,9 @@ extern void shard_residents_load_all(ShardLanes lanes);
 
 /* A shard has become active in this turn: loads its entities that have rows in the stash. */
 extern void shard_residents_load(int32 type_id, int shard);
+
+/* A shard has become active in this turn: its remembered entities are to start. */
+extern void shard_residents_arrive(int32 type_id, int shard);
 
 /* Between turns: a shard is not here any more. Its entities leave memory. */
 extern void shard_residents_forget(int32 type_id, int shard);

@@ -69,6 +69,7 @@ shard_turn_enlist(ShardEntity *entity)
 	entity->checked = entity->dirty = entity->stale = false;
 	entity->handled = 0;
 	entity->now = entity->saved;
+	entity->started = entity->saved_started;
 	entity->wait = entity->saved_wait;
 	entity->life = entity->saved_life;
 	entity->stop = entity->saved_stop;
@@ -159,6 +160,7 @@ shard_turn_check(ShardEntity *entity)
 	shard_call_watched();
 	MemoryContextSwitchTo(old);
 	entity->checked = status == SHARD_ROW_OK;
+	entity->was_remembered = entity->now.remembered;
 	return entity->checked;
 }
 
@@ -169,11 +171,11 @@ differs(const ShardEntity *entity)
 	const ShardCopy *now = &entity->now;
 	const ShardCopy *saved = &entity->saved;
 
-	if (!saved->known || now->exists != !now->state_null || now->remembered != saved->remembered ||
-		now->state_null != saved->state_null)
+	if (!saved->known || now->exists != shard_copy_wants_row(now, entity->local->type) ||
+		now->remembered != saved->remembered || now->state_null != saved->state_null)
 		return true;
 	if (now->state_null)
-		return false;
+		return now->xmin != saved->xmin;
 	return now->xmin != saved->xmin ||
 		   !datumIsEqual(now->state, saved->state, entity->local->by_value, entity->local->length);
 }
@@ -187,7 +189,7 @@ shard_turn_write(ShardEntity *entity)
 	if (!entity->dirty)
 		return true;
 	shard_turn.at = entity;
-	if (!entity->now.exists && entity->now.state_null)
+	if (!entity->now.exists && !shard_copy_wants_row(&entity->now, entity->local->type))
 		return true;
 	if (!shard_turn.careful && !differs(entity))
 	{
@@ -227,8 +229,11 @@ keep_entity(ShardEntity *entity)
 	int64 held = entity->wait.waiting - entity->saved_wait.waiting;
 	ShardLocalType *local = entity->local;
 
+	if (entity->checked && entity->now.remembered != entity->was_remembered)
+		shard_remember_count(entity, entity->now.remembered);
 	if (entity->checked)
 		shard_cache_keep(entity);
+	entity->saved_started = entity->started;
 	if (held != 0)
 		shard_queue_count(local, held);
 	entity->saved_wait = entity->wait;
@@ -267,6 +272,7 @@ undo_entity(ShardEntity *entity)
 {
 	entity->in_turn = false;
 	entity->batch_count = 0;
+	entity->started = entity->saved_started;
 	entity->wait = entity->saved_wait;
 	entity->life = entity->saved_life;
 #ifdef SHARD_MUTANT_STOP_NOT_UNDONE

@@ -44,7 +44,7 @@ void
 shard_turn_begin_source(ShardSource source)
 {
 	/* until when each may go on, in microseconds */
-	static const int64 shares[SHARD_SOURCES] = {50000, 75000, 100000, 125000};
+	static const int64 shares[SHARD_SOURCES] = {50000, 75000, 100000, 125000, 125000};
 
 	shard_turn.source = source;
 	shard_turn.before = shard_turn.count;

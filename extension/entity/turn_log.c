@@ -58,6 +58,7 @@ static const struct
 	[SHARD_TURN_LOG_BURIED] = {LOG, "more of this kind"},
 	[SHARD_TURN_LOG_LEFT] = {LOG, "more of this kind"},
 	[SHARD_TURN_LOG_FULL] = {WARNING, "more of this kind"},
+	[SHARD_TURN_LOG_START] = {WARNING, "more of this kind"},
 };
 
 bool

@@ -128,12 +128,13 @@ $$;
 /*
  * Messages that cannot be handled now: they wait for their entity or for its
  * type (D5, place stash), or for messages of the entity with lower numbers (D25,
- * place ordered). seq is the inbox seq at which the message was met, and below all of
+ * place ordered). And, no messages, entities whose start failed (E15, place start):
+ * messages wait behind them; next_at NULL: quarantined. seq is the inbox seq at which the message was met, and below all of
  * these for one that was sent from here to another node before: an entity's stash
  * is handled in its order. number is that of the type's ordered_by.
  */
 CREATE TABLE shard.held (
-    place      text NOT NULL CHECK (place IN ('stash', 'ordered')),
+    place      text NOT NULL CHECK (place IN ('stash', 'ordered', 'start')),
     type_id    int4 NOT NULL,
     shard      int4 NOT NULL,
     entity     text COLLATE "C" NOT NULL,

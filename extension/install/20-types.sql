@@ -20,7 +20,7 @@ CREATE FUNCTION @extschema@.shard_start(
     role                  text DEFAULT NULL,
     allocation_strategy   text DEFAULT 'least_shard',
     allocation_settings   jsonb DEFAULT '{}',
-    passivation_strategy  text DEFAULT 'idle',
+    passivation_strategy  text DEFAULT NULL,
     passivate_idle_after  interval DEFAULT '2 min',
     max_attempts          int4 DEFAULT 5,
     retry_backoff         interval DEFAULT '100 ms',
@@ -38,11 +38,17 @@ CREATE FUNCTION @extschema@.shard_start(
     dead_letters_full     text DEFAULT 'wait',
     active_entity_limit   int4 DEFAULT NULL,
     passivation_settings  jsonb DEFAULT '{}',
-    stop_message          jsonb DEFAULT NULL
+    stop_message          jsonb DEFAULT NULL,
+    remember_entities     boolean DEFAULT false,
+    entity_recovery_strategy  text DEFAULT 'all',
+    entity_recovery_frequency interval DEFAULT '100 ms',
+    entity_recovery_number    int4 DEFAULT 5,
+    start_message         jsonb DEFAULT NULL,
+    entity_restart_backoff interval DEFAULT '10 s'
 ) RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_start';
-GRANT EXECUTE ON FUNCTION @extschema@.shard_start(text, text, int4, text, text, text, text, text, text, jsonb, text, interval, int4, interval, interval, interval, interval, int8, int4, text, int4, interval, int4, int4, int8, text, int4, jsonb, jsonb) TO PUBLIC;
-COMMENT ON FUNCTION @extschema@.shard_start(text, text, int4, text, text, text, text, text, text, jsonb, text, interval, int4, interval, interval, interval, interval, int8, int4, text, int4, interval, int4, int4, int8, text, int4, jsonb, jsonb) IS 'starts an entity type: messages to its entities are handled by the given function';
+GRANT EXECUTE ON FUNCTION @extschema@.shard_start(text, text, int4, text, text, text, text, text, text, jsonb, text, interval, int4, interval, interval, interval, interval, int8, int4, text, int4, interval, int4, int4, int8, text, int4, jsonb, jsonb, boolean, text, interval, int4, jsonb, interval) TO PUBLIC;
+COMMENT ON FUNCTION @extschema@.shard_start(text, text, int4, text, text, text, text, text, text, jsonb, text, interval, int4, interval, interval, interval, interval, int8, int4, text, int4, interval, int4, int4, int8, text, int4, jsonb, jsonb, boolean, text, interval, int4, jsonb, interval) IS 'starts an entity type: messages to its entities are handled by the given function';
 
 /* Routes messages of a type without running its entities; there is no other node yet. */
 CREATE FUNCTION @extschema@.shard_start_proxy(

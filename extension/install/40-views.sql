@@ -50,7 +50,9 @@ CREATE FUNCTION shard.region_shards(
     OUT errors           int8,
     OUT left_idle        int8,
     OUT left_limit       int8,
-    OUT left_memory      int8
+    OUT left_memory      int8,
+    OUT remembered       int8,
+    OUT recovering       boolean
 ) RETURNS SETOF record
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_stats_shards';
 GRANT EXECUTE ON FUNCTION shard.region_shards() TO PUBLIC;
@@ -60,7 +62,7 @@ COMMENT ON FUNCTION shard.region_shards() IS 'what the region workers did, per s
  * Held messages of shards that live here as far as this node knows. Copies at a shard's new home that is not decided
  * yet, and what was left behind at its former home, do not count here (M12).
  */
-CREATE VIEW shard.held_here AS
+CREATE VIEW shard.held_rows_here AS
 SELECT h.*
 FROM shard.held h
 WHERE NOT EXISTS (
@@ -69,8 +71,19 @@ WHERE NOT EXISTS (
     WHERE o.type_id = h.type_id AND o.shard = h.shard
       AND (o.state = 'staged' OR o.state = 'sealed' AND r.epoch > o.epoch)
 );
+REVOKE ALL ON shard.held_rows_here FROM PUBLIC;
+COMMENT ON VIEW shard.held_rows_here IS 'what is held of shards that live here';
+
+CREATE VIEW shard.held_here AS
+SELECT h.* FROM shard.held_rows_here h WHERE h.place <> 'start';
 REVOKE ALL ON shard.held_here FROM PUBLIC;
 COMMENT ON VIEW shard.held_here IS 'held messages of shards that live here';
+
+/* Entities that cannot start (E15), which are no messages. */
+CREATE VIEW shard.start_failure_here AS
+SELECT h.* FROM shard.held_rows_here h WHERE h.place = 'start';
+REVOKE ALL ON shard.start_failure_here FROM PUBLIC;
+COMMENT ON VIEW shard.start_failure_here IS 'entities that cannot start, of shards that live here';
 
 /*
  * Shards of which something is here that lives here, or is to be deleted. What is left of a state that was given up
@@ -98,10 +111,13 @@ WHERE t.mode <> 'dropped'
 REVOKE ALL ON shard.parked_remains FROM PUBLIC;
 COMMENT ON VIEW shard.parked_remains IS 'parked messages that keep this node from leaving';
 
-/* parked: messages of the shard that cannot be handled now, whatever they wait for. */
+/*
+ * parked: messages of the shard that cannot be handled now, whatever they wait for. remembered: entities that start with
+ * the shard, of those that were looked at while it is recovering.
+ */
 CREATE VIEW @extschema@.shard_region_stats WITH (security_barrier) AS
 SELECT t.type_name, s.shard, s.entities, s.messages_handled, s.errors, s.parked,
-       s.left_idle, s.left_limit, s.left_memory
+       s.left_idle, s.left_limit, s.left_memory, s.remembered, s.recovering
 FROM (
     SELECT r.type_id, r.shard,
            sum(r.entities)::int8         AS entities,
@@ -110,15 +126,17 @@ FROM (
            sum(r.parked)::int8           AS parked,
            sum(r.left_idle)::int8        AS left_idle,
            sum(r.left_limit)::int8       AS left_limit,
-           sum(r.left_memory)::int8      AS left_memory
+           sum(r.left_memory)::int8      AS left_memory,
+           sum(r.remembered)::int8       AS remembered,
+           bool_or(r.recovering)         AS recovering
     FROM (
         SELECT type_id, shard, entities, messages_handled, errors, 0::int8 AS parked,
-               left_idle, left_limit, left_memory
+               left_idle, left_limit, left_memory, remembered, recovering
         FROM shard.region_shards()
         UNION ALL
-        SELECT type_id, shard, 0, 0, 0, count(*), 0, 0, 0 FROM shard.held_here GROUP BY type_id, shard
+        SELECT type_id, shard, 0, 0, 0, count(*), 0, 0, 0, 0, false FROM shard.held_here GROUP BY type_id, shard
         UNION ALL
-        SELECT type_id, shard, 0, 0, 0, count(*), 0, 0, 0 FROM shard.parked GROUP BY type_id, shard
+        SELECT type_id, shard, 0, 0, 0, count(*), 0, 0, 0, 0, false FROM shard.parked GROUP BY type_id, shard
     ) r
     GROUP BY r.type_id, r.shard
 ) s JOIN shard.type t USING (type_id)

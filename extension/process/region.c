@@ -217,6 +217,7 @@ idle_time(ShardRegion *region)
 	TimestampTz due = shard_stash_next_due();
 	TimestampTz timer = shard_timer_next_due();
 	TimestampTz passivation = shard_cache_passivate(now);
+	TimestampTz recovery = shard_recovery_next_due();
 
 	if (region->busy)
 		return BUSY_MS;
@@ -228,6 +229,7 @@ idle_time(ShardRegion *region)
 		next = Min(next, passivation);
 	if (timer != 0)
 		next = Min(next, timer);
+	next = Min(next, recovery);
 	return Max(0, TimestampDifferenceMilliseconds(now, next));
 }
 

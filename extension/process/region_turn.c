@@ -237,12 +237,14 @@ handle(ShardRegion *region, ShardTurnResult *result)
 	}
 	if (!result->asks_left)
 		result->asks = shard_region_run_asks(region, all, &result->asks_left);
+	if (!result->moves && takes(region, SHARD_SOURCE_RECOVERY))
+		shard_recovery_run();
 	if (all && !result->parked && shard_turn_count() == 0)
 		recount(region);
 	shard_turn_finish();
 	write_log(region, result);
 	result->more = !all || result->parked || shard_stash_is_left() || shard_routing_is_left() ||
-				   result->asks_left;
+				   result->asks_left || shard_recovery_next_due() <= result->start;
 	result->clean = all;
 }
 

@@ -192,6 +192,7 @@ take_over(const ShardType *row)
 	merged.missing_extractor = type->missing_extractor;
 	merged.ordered_by_name = type->ordered_by_name;
 	merged.stop_message = type->stop_message;
+	merged.start_message = type->start_message;
 	merged.search_path = shard_registry_path_take(row->search_path, &merged.path_number);
 	merged.counter = type->counter;
 	merged.shard_id_call = type->shard_id_call;
@@ -209,6 +210,7 @@ take_over(const ShardType *row)
 	replace_string(&type->missing_extractor, row->missing_extractor);
 	replace_string(&type->ordered_by_name, row->ordered_by_name);
 	replace_message(&type->stop_message, row->stop_message);
+	replace_message(&type->start_message, row->start_message);
 }
 
 /* Notes what the rows were made from, for the callbacks, in a context of its own. */

@@ -73,6 +73,14 @@ typedef struct ShardType
 	bool has_ordered_from;
 	int64 ordered_from; /* the first number of an entity; else the first that is seen */
 
+	bool remember;		  /* its entities start again with their shard (doc/protocol/remember.md) */
+	bool recovers_slowly; /* recovery strategy constant: */
+	int recovery_number;  /* so many of its entities start */
+	int64 recovery_frequency; /* in this time, microseconds */
+	Jsonb *start_message;	  /* a jsonb datum, delivered at each start; or NULL */
+	bool starts;			  /* something is done when an entity starts: one of the two */
+	int64 restart_backoff;	  /* microseconds, after a start that failed */
+
 	struct ShardTypeCounter *counter; /* shared; NULL until asked for */
 
 	/* cache of "this role may send"; see shard_security_check_send() */

@@ -90,6 +90,22 @@ read_message(const char *text)
 						: DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum(text)));
 }
 
+/* The settings of entities that start without a message of their own. */
+static void
+apply_start_settings(ShardType *type, const ShardSettings *settings)
+{
+	type->remember = shard_settings_is_on(settings, SHARD_SETTING_REMEMBER_ENTITIES);
+	type->recovers_slowly =
+		strcmp(settings->value[SHARD_SETTING_ENTITY_RECOVERY_STRATEGY], "constant") == 0;
+	type->recovery_number =
+		(int) shard_settings_number(settings, SHARD_SETTING_ENTITY_RECOVERY_NUMBER);
+	type->recovery_frequency =
+		shard_settings_number(settings, SHARD_SETTING_ENTITY_RECOVERY_FREQUENCY);
+	type->start_message = read_message(settings->value[SHARD_SETTING_START_MESSAGE]);
+	type->starts = type->remember || type->start_message != NULL;
+	type->restart_backoff = shard_settings_number(settings, SHARD_SETTING_ENTITY_RESTART_BACKOFF);
+}
+
 /* Fills in the fields that come from the stored settings. */
 static void
 apply_settings(ShardType *type, const ShardSettings *settings)
@@ -112,6 +128,7 @@ apply_settings(ShardType *type, const ShardSettings *settings)
 	type->has_ordered_from = settings->value[SHARD_SETTING_ORDERED_FROM] != NULL;
 	if (type->has_ordered_from)
 		type->ordered_from = shard_settings_number(settings, SHARD_SETTING_ORDERED_FROM);
+	apply_start_settings(type, settings);
 }
 
 /* Finds out what the names of the type's extractors mean today. */

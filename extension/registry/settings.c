@@ -19,7 +19,8 @@ typedef enum SettingKind
 	KIND_CHOICE,   /* text, one of choices */
 	KIND_FUNCTION, /* text, name of a function; null: none */
 	KIND_TEXT,
-	KIND_JSON
+	KIND_JSON,
+	KIND_BOOLEAN
 } SettingKind;
 
 typedef struct Setting
@@ -75,7 +76,17 @@ static const Setting setting_table[SHARD_SETTING_COUNT] = {
 										 .choices = "wait,drop_oldest,"},
 	[SHARD_SETTING_ACTIVE_ENTITY_LIMIT] = {"active_entity_limit", KIND_INT, NULL, 1, PG_INT32_MAX},
 	[SHARD_SETTING_PASSIVATION_SETTINGS] = {"passivation_settings", KIND_JSON, "{}"},
-	[SHARD_SETTING_STOP_MESSAGE] = {"stop_message", KIND_JSON}};
+	[SHARD_SETTING_STOP_MESSAGE] = {"stop_message", KIND_JSON},
+	[SHARD_SETTING_REMEMBER_ENTITIES] = {"remember_entities", KIND_BOOLEAN, "false"},
+	[SHARD_SETTING_ENTITY_RECOVERY_STRATEGY] = {"entity_recovery_strategy", KIND_CHOICE, "all",
+												.choices = "all,constant,"},
+	[SHARD_SETTING_ENTITY_RECOVERY_FREQUENCY] = {"entity_recovery_frequency", KIND_DURATION,
+												 "100 ms", MS(10), DAYS(1)},
+	[SHARD_SETTING_ENTITY_RECOVERY_NUMBER] = {"entity_recovery_number", KIND_INT, "5", 1,
+											  PG_INT32_MAX},
+	[SHARD_SETTING_START_MESSAGE] = {"start_message", KIND_JSON},
+	[SHARD_SETTING_ENTITY_RESTART_BACKOFF] = {"entity_restart_backoff", KIND_DURATION, "10 s",
+											  MS(1), DAYS(1)}};
 
 /* The name of a setting, as in shard_start. */
 const char *
@@ -110,6 +121,19 @@ bool
 shard_settings_is_number(ShardSettingId id)
 {
 	return setting_table[id].kind == KIND_INT || setting_table[id].kind == KIND_SIZE;
+}
+
+/* Whether its canonical text is "true" or "false". */
+bool
+shard_settings_is_boolean(ShardSettingId id)
+{
+	return setting_table[id].kind == KIND_BOOLEAN;
+}
+
+bool
+shard_settings_is_on(const ShardSettings *settings, ShardSettingId id)
+{
+	return strcmp(settings->value[id], "true") == 0;
 }
 
 /* The default of a setting; NULL: null. */
@@ -263,6 +287,8 @@ hint_for(const Setting *setting)
 			return "Give a whole number.";
 		case KIND_DURATION:
 			return "Give an interval, like '5 s' or '2 min'.";
+		case KIND_BOOLEAN:
+			return "Give true or false.";
 		default:
 			return "Give a JSON document, like '{}'.";
 	}
@@ -315,7 +341,13 @@ json_value(Jsonb *json)
 	return JsonbToCString(NULL, &json->root, VARSIZE(json));
 }
 
-/* What a type's input function makes of a text: the number, or the JSON document. */
+static const char *
+boolean_value(bool value)
+{
+	return value ? "true" : "false";
+}
+
+/* What a type's input function makes of a text: the number, the boolean, or the JSON document. */
 static Datum
 read_value(const Setting *setting, const char *text)
 {
@@ -325,6 +357,8 @@ read_value(const Setting *setting, const char *text)
 			return Int64GetDatum(read_interval(text));
 		case KIND_JSON:
 			return DirectFunctionCall1(jsonb_in, CStringGetDatum(text));
+		case KIND_BOOLEAN:
+			return DirectFunctionCall1(boolin, CStringGetDatum(text));
 		default:
 			return DirectFunctionCall1(int8in, CStringGetDatum(text));
 	}
@@ -372,6 +406,9 @@ shard_settings_from_text(ShardSettingId id, const char *text)
 		case KIND_JSON:
 			text = json_value(DatumGetJsonbP(read_value_of(setting, text)));
 			break;
+		case KIND_BOOLEAN:
+			text = boolean_value(DatumGetBool(read_value_of(setting, text)));
+			break;
 		default:
 			text = word_value(setting, text);
 	}
@@ -401,6 +438,9 @@ shard_settings_from_argument(ShardSettingId id, Datum value, bool isnull)
 			break;
 		case KIND_JSON:
 			form = json_value(DatumGetJsonbP(value));
+			break;
+		case KIND_BOOLEAN:
+			form = boolean_value(DatumGetBool(value));
 			break;
 		case KIND_CHOICE:
 		case KIND_FUNCTION:

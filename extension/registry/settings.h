@@ -40,6 +40,12 @@ typedef enum ShardSettingId
 	SHARD_SETTING_ACTIVE_ENTITY_LIMIT,
 	SHARD_SETTING_PASSIVATION_SETTINGS,
 	SHARD_SETTING_STOP_MESSAGE,
+	SHARD_SETTING_REMEMBER_ENTITIES,
+	SHARD_SETTING_ENTITY_RECOVERY_STRATEGY,
+	SHARD_SETTING_ENTITY_RECOVERY_FREQUENCY,
+	SHARD_SETTING_ENTITY_RECOVERY_NUMBER,
+	SHARD_SETTING_START_MESSAGE,
+	SHARD_SETTING_ENTITY_RESTART_BACKOFF,
 	SHARD_SETTING_COUNT
 } ShardSettingId;
 
@@ -63,9 +69,10 @@ extern ShardSettingId shard_settings_find(const char *name);
 extern bool shard_settings_is_fixed(ShardSettingId id);
 extern const char *shard_settings_why_fixed(ShardSettingId id);
 
-/* Whether the value is kept in shard.type.settings, and there as a number, or as any JSON. */
+/* Whether the value is kept in shard.type.settings, and there as a number, a boolean, or as any JSON. */
 extern bool shard_settings_is_stored(ShardSettingId id);
 extern bool shard_settings_is_number(ShardSettingId id);
+extern bool shard_settings_is_boolean(ShardSettingId id);
 extern bool shard_settings_is_json(ShardSettingId id);
 
 /* The default; NULL: null. */
@@ -131,6 +138,9 @@ shard_settings_read_passivation(const char *strategy, const struct ShardPlanValu
 extern void
 shard_settings_passivation(const ShardSettings *settings, ShardPassivationSettings *passivation);
 extern void shard_settings_check_limit(const ShardSettings *settings);
+
+/* Whether a boolean setting is on. */
+extern bool shard_settings_is_on(const ShardSettings *settings, ShardSettingId id);
 
 /* The number of a numeric setting; of a duration in microseconds. */
 extern int64 shard_settings_number(const ShardSettings *settings, ShardSettingId id);

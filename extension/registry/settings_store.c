@@ -68,6 +68,11 @@ shard_settings_to_jsonb(const ShardSettings *settings)
 			json.type = jbvNumeric;
 			json.val.numeric = int64_to_numeric(strtoll(text, NULL, 10));
 		}
+		else if (shard_settings_is_boolean(id))
+		{
+			json.type = jbvBool;
+			json.val.boolean = shard_settings_is_on(settings, (ShardSettingId) id);
+		}
 		else if (shard_settings_is_json(id))
 			set_json(&json, text);
 		else
@@ -92,6 +97,8 @@ stored_text(ShardSettingId id, JsonbValue *json)
 	if (json->type == jbvNumeric)
 		return DatumGetCString(
 			DirectFunctionCall1(numeric_out, NumericGetDatum(json->val.numeric)));
+	if (json->type == jbvBool)
+		return json->val.boolean ? "true" : "false";
 	elog(ERROR, "unexpected stored value of setting \"%s\"", shard_settings_name(id));
 }
 

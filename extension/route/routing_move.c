@@ -122,6 +122,8 @@ shard_routing_own_changed(const ShardRoute *route, const ShardOwn *before)
 	 */
 	if (is && !was && before->state != SHARD_HOME_NONE && before->state != SHARD_HOME_CLEARING)
 		shard_residents_load(route->type_id, route->shard);
+	if (is && !was)
+		shard_residents_arrive(route->type_id, route->shard);
 	if (leaves_memory(route))
 	{
 		MemoryContext old = MemoryContextSwitchTo(shard_routing.later);

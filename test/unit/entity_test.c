@@ -5,6 +5,7 @@
 #include "postgres_fe.h"
 
 #include "core/entity/entity.h"
+#include "core/entity/recovery.h"
 #include "unit.h"
 
 /* A step that must lead to a state and an action. */
@@ -246,9 +247,41 @@ test_supervision(void)
 	is_int(shard_entity_judge(&limits, SHARD_ENTITY_STOP, true, 1, &pause),
 		   SHARD_ENTITY_BURY_AND_STOP, "stop gives it up and stops the entity");
 	is_int(pause, -1, "there is no pause without a retry");
-	ok(shard_entity_restarts(&limits, 2, &pause) && pause == 10000,
-	   "a remembered entity that ended starts again after restart_backoff");
-	ok(!shard_entity_restarts(&limits, 3, &pause), "but not for ever");
+	ok(shard_entity_restarts(&limits, 1, false, &pause) && pause == 10000,
+	   "an entity that failed to start tries again after restart_backoff");
+	ok(shard_entity_restarts(&limits, 2, false, &pause) && pause == 20000, "then after twice that");
+	ok(!shard_entity_restarts(&limits, 3, false, &pause), "M29: but not for ever");
+	ok(shard_entity_restarts(&limits, 100, true, &pause) &&
+		   pause == shard_entity_longest_restart(&limits),
+	   "what may pass is waited for, an hour each time");
+}
+
+/* M19: all at once; M23: with a constant rate, so many of the type in a period, whatever shards they are of. */
+static void
+test_recovery(void)
+{
+	const ShardRecoveryRate rate = {.number = 5, .period = 100, .workers = 1};
+	const ShardRecoveryRate shared = {.number = 5, .period = 100, .workers = 3};
+	ShardRecoveryPace pace = {0};
+	int64 again;
+
+	is_int(shard_recovery_allows(&rate, &pace, 1000, &again), 5, "the first period begins at once");
+	shard_recovery_started(&pace, 3);
+	is_int(shard_recovery_allows(&rate, &pace, 1050, &again), 2, "M23: two are left in it");
+	shard_recovery_started(&pace, 2);
+	is_int(shard_recovery_allows(&rate, &pace, 1099, &again), 0, "then none");
+	is_int(again, 1100, "until it is over");
+	is_int(shard_recovery_allows(&rate, &pace, 1100, &again), 5, "and the next one begins");
+	shard_recovery_started(&pace, 5);
+	is_int(shard_recovery_allows(&rate, &pace, 500, &again), 5,
+		   "a clock that went back holds nothing up");
+	pace = (ShardRecoveryPace){0};
+	is_int(shard_recovery_allows(&shared, &pace, 1000, &again), 5,
+		   "of three workers each has the number,");
+	shard_recovery_started(&pace, 5);
+	is_int(shard_recovery_allows(&shared, &pace, 1299, &again), 0,
+		   "in a period that is three times as long");
+	is_int(again, 1300, "and no shorter");
 }
 
 int
@@ -262,5 +295,6 @@ main(void)
 	test_listing();
 	test_backoff();
 	test_supervision();
+	test_recovery();
 	return unit_done();
 }

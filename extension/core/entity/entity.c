@@ -243,11 +243,21 @@ shard_entity_judge(const ShardEntityLimits *limits, ShardEntityDecision decision
 	return SHARD_ENTITY_RETRY;
 }
 
-bool
-shard_entity_restarts(const ShardEntityLimits *limits, int ends, int64 *pause)
+/* An hour, in microseconds: who mends what an entity fails for does not wait for longer. */
+#define LONGEST_RESTART INT64CONST(3600000000)
+
+int64
+shard_entity_longest_restart(const ShardEntityLimits *limits)
 {
-	if (ends >= limits->max_attempts)
+	return Max(limits->restart_backoff, LONGEST_RESTART);
+}
+
+bool
+shard_entity_restarts(const ShardEntityLimits *limits, int ends, bool transient, int64 *pause)
+{
+	if (!transient && ends >= limits->max_attempts)
 		return false;
-	*pause = limits->restart_backoff;
+	*pause =
+		shard_entity_backoff(limits->restart_backoff, shard_entity_longest_restart(limits), ends);
 	return true;
 }

@@ -104,7 +104,8 @@ typedef struct ShardEntityLimits
 	int max_attempts;	 /* of a message, and of starts in a row of a remembered entity */
 	int64 retry_backoff; /* before the second attempt */
 	int64 max_retry_backoff;
-	int64 restart_backoff; /* of a remembered entity that ended unasked */
+	int64
+		restart_backoff; /* of an entity that ended unasked, or failed to start; doubled by each further time */
 } ShardEntityLimits;
 
 /* What supervision, or the type's decider, says of a failure. */
@@ -133,10 +134,14 @@ shard_entity_judge(const ShardEntityLimits *limits, ShardEntityDecision decision
 				   int attempts, int64 *pause);
 
 /*
- * Judge a remembered entity that ended unasked, ends times since it last handled a message. True:
- * it starts again after the pause. False: ..._ON_GIVEN_UP.
+ * Judge an entity that ended unasked, or failed to start, ends times in a row, this time included. transient: it may
+ * help to wait, however long that takes. True: it starts again after the pause. False: ..._ON_GIVEN_UP.
  */
-extern bool shard_entity_restarts(const ShardEntityLimits *limits, int ends, int64 *pause);
+extern bool
+shard_entity_restarts(const ShardEntityLimits *limits, int ends, bool transient, int64 *pause);
+
+/* The longest such pause: entity_restart_backoff itself, if that is longer than an hour. */
+extern int64 shard_entity_longest_restart(const ShardEntityLimits *limits);
 
 /* The pause after failures in a row: the first one, doubled by each further one, up to most. */
 extern int64 shard_entity_backoff(int64 first, int64 most, int failures);

@@ -120,7 +120,8 @@ static bool
 good_held(const ShardCopyHeld *held)
 {
 	if (!shard_kind_is_message(held->kind) && held->kind != SHARD_KIND_START &&
-		held->kind != SHARD_KIND_PASSIVATE && !shard_kind_is_timer(held->kind))
+		held->kind != SHARD_KIND_PASSIVATE && held->kind != SHARD_KIND_RESTART &&
+		!shard_kind_is_timer(held->kind))
 		return false;
 	if (held->stamp.kind != SHARD_PREFIX_NONE && !good_stamp(&held->stamp))
 		return false;

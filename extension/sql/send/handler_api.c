@@ -89,7 +89,9 @@ is_stopped(const ShardExecution *execution)
 static ShardType *
 sender_type(const ShardExecution *execution)
 {
-	if (execution->message == NULL || is_stopped(execution) || execution->message->src_type == 0)
+	/* a stop message of the worker's own may have a type, but nobody has sent it (entity/stop.c) */
+	if (execution->message == NULL || is_stopped(execution) || execution->message->src_type == 0 ||
+		execution->message->src_entity_len == 0)
 		return NULL;
 	return shard_registry_by_id(execution->message->src_type);
 }
@@ -194,6 +196,10 @@ shard_message_id(PG_FUNCTION_ARGS)
 	if (execution->message == NULL)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("an ask has no message id"), errdetail("An ask is never retried.")));
+	if (execution->message->kind == SHARD_KIND_START)
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("a start message has no message id"),
+						errdetail("It is delivered at each start of the entity.")));
 	shard_message_format_mid(execution->message->mid_node, execution->message->mid_seq, buffer);
 	PG_RETURN_TEXT_P(cstring_to_text(buffer));
 }

@@ -69,8 +69,11 @@ static void
 read_setting(FunctionCallInfo fcinfo, ShardSettingId id, ShardAdminType *type)
 {
 	int number = ARGUMENT_SETTINGS + id;
-	const char *value =
-		shard_settings_from_argument(id, PG_GETARG_DATUM(number), PG_ARGISNULL(number));
+	const char *value = NULL;
+
+	/* what passivation is without a word about it, depends on another setting */
+	if (id != SHARD_SETTING_PASSIVATION_STRATEGY || !PG_ARGISNULL(number))
+		value = shard_settings_from_argument(id, PG_GETARG_DATUM(number), PG_ARGISNULL(number));
 
 	if (value != NULL && shard_settings_is_function(id))
 	{
@@ -119,6 +122,10 @@ read_arguments(FunctionCallInfo fcinfo, ShardAdminType *type)
 								  &type->handler);
 	for (int id = 0; id < SHARD_SETTING_COUNT; id++)
 		read_setting(fcinfo, (ShardSettingId) id, type);
+	if (type->settings.value[SHARD_SETTING_PASSIVATION_STRATEGY] == NULL)
+		type->settings.value[SHARD_SETTING_PASSIVATION_STRATEGY] =
+			shard_settings_is_on(&type->settings, SHARD_SETTING_REMEMBER_ENTITIES) ? "none"
+																				   : "idle";
 	shard_settings_resolve_allocation(&type->settings);
 	check_order(&type->settings);
 	shard_settings_check_limit(&type->settings);

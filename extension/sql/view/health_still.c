@@ -118,11 +118,11 @@ typedef struct Look
 	" AND NOT EXISTS (SELECT FROM pg_locks l" \
 	" WHERE l.relation = c.state_table AND l.virtualtransaction LIKE '-1/%') LIMIT 100"
 
-/* There is none before it that is to be tried later. */
+/* There is none before it that is to be tried later, nor does its entity have to start first, which it failed to. */
 static const ShardStatement stash = {
 	DUE("stash", "seq") OLDEST
 	" WHERE NOT EXISTS (SELECT FROM shard.held f WHERE f.type_id = c.type_id AND f.shard = c.shard"
-	" AND f.entity = c.entity AND f.place = 'stash' AND f.seq < c.seq) AND" NOT_LOCKED,
+	" AND f.entity = c.entity AND (f.place = 'start' OR f.place = 'stash' AND f.seq < c.seq)) AND" NOT_LOCKED,
 	1,
 	{INT4OID}};
 
@@ -132,7 +132,7 @@ static const ShardStatement ordered = {
 		"number") " LEFT JOIN shard.ordered p ON p.type_id = m.type_id AND p.shard = m.shard AND p.entity = m.entity"
 				  " WHERE (p.expected IS NULL OR m.number <= p.expected OR t.settings->>'ordered_by' IS NULL)" OLDEST
 				  " WHERE NOT EXISTS (SELECT FROM shard.held f WHERE f.type_id = c.type_id AND f.shard = c.shard"
-				  " AND f.entity = c.entity AND f.place = 'stash') AND" NOT_LOCKED,
+				  " AND f.entity = c.entity AND f.place IN ('stash', 'start')) AND" NOT_LOCKED,
 	1,
 	{INT4OID}};
 
