@@ -35,6 +35,7 @@ has_data(int32 type_id)
 		" OR EXISTS (SELECT FROM shard.dead_letter WHERE type_id OPERATOR(pg_catalog.=) $1)"
 		" OR EXISTS (SELECT FROM shard.shard_input WHERE type_id OPERATOR(pg_catalog.=) $1)"
 		" OR EXISTS (SELECT FROM shard.ordered WHERE type_id OPERATOR(pg_catalog.=) $1)"
+		" OR EXISTS (SELECT FROM shard.history WHERE type_id OPERATOR(pg_catalog.=) $1)"
 		" OR EXISTS (SELECT FROM shard.own WHERE type_id OPERATOR(pg_catalog.=) $1)"
 		" OR EXISTS (SELECT FROM shard.route WHERE type_id OPERATOR(pg_catalog.=) $1)",
 		1,
@@ -111,8 +112,9 @@ warn_of_data(void)
 static bool
 renumber(List *types, const ControlLearned *learned, int count)
 {
-	static const char *const tables[] = {"type",		"held",	   "parked", "dead_letter",
-										 "shard_input", "ordered", "own",	 "route"};
+	static const char *const tables[] = {"type",		"held",		   "parked",
+										 "dead_letter", "shard_input", "ordered",
+										 "history",		"own",		   "route"};
 	ListCell *cell;
 	bool good = true;
 

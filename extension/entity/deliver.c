@@ -76,6 +76,7 @@ void
 shard_deliver_row(const ShardRow *row)
 {
 	ShardEntity *entity = entity_of(row);
+	TimestampTz until;
 
 	if (entity == NULL)
 		return;
@@ -90,6 +91,13 @@ shard_deliver_row(const ShardRow *row)
 	else if (entity->wait.deferred || shard_order_has_ready(entity))
 		shard_queue_defer(entity, row, 0, false);
 #endif
+	else if ((until = shard_pause_until(entity->local, entity->shard)) != 0)
+		shard_queue_defer(entity, row, until, false);
+	else if (shard_turn_puts_off(entity->local))
+	{
+		shard_queue_defer(entity, row, 0, false);
+		shard_turn_note_put_off(entity->local);
+	}
 	else
 		run_next(entity, row);
 }

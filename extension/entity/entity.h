@@ -19,6 +19,7 @@
 #include "storage/itemptr.h"
 #include "utils/rel.h"
 
+#include "core/entity/fair_share.h"
 #include "entity/handler.h"
 #include "registry/registry.h"
 
@@ -44,6 +45,7 @@ typedef struct ShardWait
 	TimestampTz not_before; /* the stash is not looked at earlier */
 	int blocked_by;			/* pid that holds the row, 0: none */
 	int64 waiting;			/* rows in the stash, and those that wait for their number */
+	bool pauses;			/* its shard waits until not_before, too (E24) */
 } ShardWait;
 
 /* How far an entity is in the numbers of its messages: its row of shard.ordered (D25). */
@@ -103,6 +105,8 @@ typedef struct ShardEntity
 	uint32 recounted;	  /* the last recount that found something held of the entity */
 	bool listed;
 	dlist_node due; /* in shard_turn.due, while listed */
+	bool pausing;
+	dlist_node pause; /* in shard_turn.pauses, while pausing */
 
 	ShardOrdering *ordering; /* NULL: its type never had ordered_by */
 
@@ -167,6 +171,7 @@ typedef struct ShardLocalType
 	ShardStateParts parts;
 	ShardHandler handler;
 	ShardHandler ordered_by;
+	ShardHandler decider;
 	ShardStateTable table;
 	dlist_head lru;
 	bool runnable;	  /* messages are handled, as of this turn */
@@ -184,6 +189,8 @@ typedef struct ShardLocalType
 	int64 dead_room_bytes;		 /* the same */
 	TimestampTz dead_looked;	 /* the turn in which they were counted */
 	TimestampTz dead_full_until; /* there is no room before that time */
+	uint64 history_noted;		 /* failures that this worker has noted (history.c) */
+	ShardFairShare share;		 /* of the worker's time */
 	bool in_turn;
 	slist_head touched; /* its entities in the turn */
 	slist_node turn_link;

@@ -4,7 +4,7 @@
  *
  * In the order of the way. Each file calls those that come after it, and none that comes before (test/lint.pl):
  *		turn residents report deliver deliver_ask stash order order_position handle failure dead_letter_room recount
- *		turn_commit turn_entity queue call execution turn_limit turn_log cache local_type handler crash held
+ *		turn_commit turn_entity queue pause history decider call execution turn_limit turn_log cache local_type handler crash held
  *		state_copy state_purge state_orphan state_structure state state_table state_door state_hold
  */
 #pragma once
@@ -52,6 +52,8 @@ typedef struct ShardTurn
 	TimestampTz read_at;		  /* at this time */
 	volatile sig_atomic_t ticked; /* since then; by a signal handler */
 	int64 cached;				  /* bytes of entities in memory when the turn began */
+	ShardFairShares fair;		  /* the time of types; outlives turns */
+	int64 fair_line;			  /* a type whose clock is ahead of it is put off */
 
 	/* deliver_ask.c */
 	List *replies; /* ShardReply *, to be sent after the commit */
@@ -68,8 +70,9 @@ typedef struct ShardTurn
 	ShardSecurity security;
 
 	/* queue.c, stash.c */
-	dlist_head due;	 /* entities that wait, but not for their type; outlives turns */
-	bool stash_left; /* something due in stashes was not handled */
+	dlist_head due;	   /* entities that wait, but not for their type; outlives turns */
+	dlist_head pauses; /* entities that may pause their shard; outlives turns */
+	bool stash_left;   /* something due in stashes was not handled */
 } ShardTurn;
 
 extern ShardTurn shard_turn;
@@ -303,9 +306,9 @@ shard_queue_wait_for_room(ShardEntity *entity, const ShardRow *row, const ErrorD
 /* The entity cannot run now: its message is held. */
 extern ShardOutcome shard_queue_rest(ShardEntity *entity, const ShardRow *row, bool is_held);
 
-/* A message has failed, and is tried again after a pause, in microseconds. */
-extern void shard_queue_retry(ShardEntity *entity, const ShardRow *row, int attempts, int64 pause,
-							  bool is_held, const ErrorData *error);
+/* A message has failed, and is tried again. */
+extern void
+shard_queue_retry(ShardEntity *entity, const ShardRow *row, const ShardHeldWhy *why, bool is_held);
 
 /* Whether a held message has to wait for its next attempt. If so, its entity waits, too. */
 extern bool shard_queue_is_early(ShardEntity *entity, const ShardHeld *held);
@@ -342,6 +345,40 @@ extern bool shard_queue_retry_is_due(void);
 
 /* An entity leaves memory, with what is known of its stash. Between turns. */
 extern void shard_queue_forget(ShardEntity *entity);
+
+/* ---- pause.c: shards that wait after an escalation -------------------------------------------- */
+
+/* In a turn, or at start: the entity's wait was set; it may pause its shard. */
+extern void shard_pause_note(ShardEntity *entity);
+
+/* After a commit or an abort; and before the entity leaves memory. */
+extern void shard_pause_follow(ShardEntity *entity);
+extern void shard_pause_forget(ShardEntity *entity);
+
+/* Until when a shard waits; 0: it does not. */
+extern TimestampTz shard_pause_search(const ShardLocalType *local, int shard);
+
+static inline TimestampTz
+shard_pause_until(const ShardLocalType *local, int shard)
+{
+	return likely(dlist_is_empty(&shard_turn.pauses)) ? 0 : shard_pause_search(local, shard);
+}
+
+/* ---- history.c: failures of an entity --------------------------------------------------------- */
+
+/* How many of the entity's failures were judged in the last microseconds. */
+extern int shard_history_count(const ShardEntity *entity, int64 window);
+
+/* Notes one; pause: in microseconds, with a retry or a pause of the shard. */
+extern void
+shard_history_note(ShardEntity *entity, const ErrorData *error, const ShardEntityFailure *failure,
+				   ShardEntityVerdict verdict, int64 pause);
+
+/* ---- decider.c: the type's own word on a failure ---------------------------------------------- */
+
+/* Asks the decider. False: there is none, or it has left the decision to the setting, or could not be asked. */
+extern bool shard_decider_ask(ShardEntity *entity, const ErrorData *error, int attempts,
+							  ShardEntityDecision *decision);
 
 /* ---- call.c: the handler is called, under a timer --------------------------------------------- */
 
@@ -418,6 +455,21 @@ shard_turn_begin_message(const ShardRow *row)
 	}
 }
 
+/* Whether the type's messages wait for a later turn, since it has used up its share of the worker's time (E27). */
+static inline bool
+shard_turn_puts_off(const ShardLocalType *local)
+{
+	return unlikely(local->share.clock > shard_turn.fair_line);
+}
+
+/* Something of the type was put off for that; and the type has something in the turn. */
+extern void shard_turn_note_put_off(ShardLocalType *local);
+extern void shard_turn_join(ShardLocalType *local);
+
+/* The turn begins to be measured; and code of the type has run since it was measured last, in so many calls. */
+extern void shard_turn_measure_begin(void);
+extern void shard_turn_measure(ShardLocalType *local, int calls);
+
 /* ---- turn_log.c: lines for the server's log, once the turn is committed ----------------------- */
 
 typedef enum ShardTurnLogKind
@@ -426,9 +478,11 @@ typedef enum ShardTurnLogKind
 	SHARD_TURN_LOG_NUMBER,		/* a dead letter, because of its number */
 	SHARD_TURN_LOG_DEAD_LETTER, /* because it failed */
 	SHARD_TURN_LOG_RECOUNT,
-	SHARD_TURN_LOG_BURIED, /* messages of a type that was dropped */
-	SHARD_TURN_LOG_LEFT,   /* messages that waited for a shard that begins again */
-	SHARD_TURN_LOG_FULL,   /* there are as many dead letters as may be */
+	SHARD_TURN_LOG_BURIED,	/* messages of a type that was dropped */
+	SHARD_TURN_LOG_LEFT,	/* messages that waited for a shard that begins again */
+	SHARD_TURN_LOG_FULL,	/* there are as many dead letters as may be */
+	SHARD_TURN_LOG_PAUSE,	/* a shard pauses */
+	SHARD_TURN_LOG_DECIDER, /* a decider could not decide */
 	SHARD_TURN_LOG_KINDS
 } ShardTurnLogKind;
 

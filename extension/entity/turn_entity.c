@@ -73,6 +73,7 @@ shard_turn_enlist(ShardEntity *entity)
 	if (!local->in_turn)
 	{
 		local->in_turn = true;
+		shard_turn_join(local);
 		slist_init(&local->touched);
 		slist_push_head(&shard_turn.types, &local->turn_link);
 	}
@@ -252,6 +253,7 @@ undo_entity(ShardEntity *entity)
 	entity->in_turn = false;
 	entity->batch_count = 0;
 	entity->wait = entity->saved_wait;
+	shard_pause_follow(entity);
 	begin_ordering(entity);
 	if (entity->stale)
 		shard_cache_forget(entity);

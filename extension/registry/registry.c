@@ -172,6 +172,7 @@ take_over(const ShardType *row)
 	merged.cluster_owner = type->cluster_owner;
 	merged.missing_extractor = type->missing_extractor;
 	merged.ordered_by_name = type->ordered_by_name;
+	merged.decider_name = type->decider_name;
 	merged.search_path = shard_registry_path_take(row->search_path, &merged.path_number);
 	merged.counter = type->counter;
 	merged.shard_id_call = type->shard_id_call;
@@ -188,6 +189,7 @@ take_over(const ShardType *row)
 	replace_string(&type->cluster_owner, row->cluster_owner);
 	replace_string(&type->missing_extractor, row->missing_extractor);
 	replace_string(&type->ordered_by_name, row->ordered_by_name);
+	replace_string(&type->decider_name, row->decider_name);
 }
 
 /* Notes what the rows were made from, for the callbacks, in a context of its own. */
@@ -207,9 +209,9 @@ watch_rows(List *rows, Oid type_table)
 	foreach (cell, rows)
 	{
 		const Row *row = lfirst(cell);
-		const Oid found[] = {row->type.handler, row->type.entity_id_extractor,
+		const Oid found[] = {row->type.handler,			  row->type.entity_id_extractor,
 							 row->type.message_extractor, row->type.shard_id_extractor,
-							 row->type.ordered_by};
+							 row->type.ordered_by,		  row->type.decider};
 
 		if (row->type.mode == SHARD_MODE_DROPPED)
 			continue;
@@ -226,7 +228,8 @@ watch_rows(List *rows, Oid type_table)
 				GetSysCacheHashValue1(PROCOID, ObjectIdGetDatum(found[i]));
 		}
 		if (!OidIsValid(row->type.handler) || row->type.missing_extractor != NULL ||
-			(row->type.ordered_by_name != NULL && !OidIsValid(row->type.ordered_by)))
+			(row->type.ordered_by_name != NULL && !OidIsValid(row->type.ordered_by)) ||
+			(row->type.decider_name != NULL && !OidIsValid(row->type.decider)))
 			fresh.any_function = true;
 	}
 

@@ -12,6 +12,7 @@
 #include "datatype/timestamp.h"
 
 #include "core/base/message.h"
+#include "core/entity/entity.h"
 #include "shard.h"
 
 typedef enum ShardTypeMode
@@ -70,6 +71,13 @@ typedef struct ShardType
 	int64 ordered_timeout; /* microseconds */
 	bool has_ordered_from;
 	int64 ordered_from; /* the first number of an entity; else the first that is seen */
+
+	ShardEntityDecision supervision;
+	char *decider_name;	  /* schema-qualified, with argument types; NULL: none */
+	Oid decider;		  /* InvalidOid: dropped or renamed, messages wait */
+	int max_restarts;	  /* -1: any number */
+	int64 restart_window; /* microseconds, also the next one */
+	int64 shard_failure_backoff;
 
 	struct ShardTypeCounter *counter; /* shared; NULL until asked for */
 

@@ -7,6 +7,7 @@
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
+#include "core/entity/entity.h"
 #include "core/map/record.h"
 #include "base/duration.h"
 #include "registry/settings.h"
@@ -71,7 +72,14 @@ static const Setting setting_table[SHARD_SETTING_COUNT] = {
 	[SHARD_SETTING_MAX_DEAD_LETTERS_SIZE] = {"max_dead_letters_size", KIND_SIZE, "268435456", 1,
 											 INT64CONST(1) << 50},
 	[SHARD_SETTING_DEAD_LETTERS_FULL] = {"dead_letters_full", KIND_CHOICE, "wait",
-										 .choices = "wait,drop_oldest,"}};
+										 .choices = "wait,drop_oldest,"},
+	[SHARD_SETTING_SUPERVISION] = {"supervision", KIND_CHOICE, "restart",
+								   .choices = SHARD_ENTITY_DECISION_NAMES},
+	[SHARD_SETTING_DECIDER] = {"decider", KIND_FUNCTION},
+	[SHARD_SETTING_MAX_RESTARTS] = {"max_restarts", KIND_INT, NULL, 0, SHARD_MOST_RESTARTS},
+	[SHARD_SETTING_RESTART_WINDOW] = {"restart_window", KIND_DURATION, "1 min", MS(10), DAYS(365)},
+	[SHARD_SETTING_SHARD_FAILURE_BACKOFF] = {"shard_failure_backoff", KIND_DURATION, "10 s", MS(1),
+											 DAYS(7)}};
 
 /* The name of a setting, as in shard_start. */
 const char *

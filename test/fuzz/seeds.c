@@ -271,7 +271,8 @@ write_copy(void)
 	ShardCopyOrdered ordered = {"e", 1, 1, 2, 0, 0};
 	ShardStamp mark = {SHARD_PREFIX_NODE, 1, 2, 3};
 	ShardCopyHeld held = {.entity = "e", .entity_len = 1, .kind = SHARD_KIND_TELL, .mid_node = 1};
-	StringInfoData out[10];
+	ShardCopyHistory history = {"e", 1, 1, 2, "22012", 5, "no", 2, 3, "restart", 7, "retry", 5, 4};
+	StringInfoData out[11];
 	StringInfoData answer;
 
 	held.stamp = mark;
@@ -297,6 +298,7 @@ write_copy(void)
 	shard_copy_put_mark(&out[8], &mark);
 	shard_copy_put_field(&out[9], "x", 1);
 	shard_copy_put_field(&out[9], NULL, 0);
+	shard_copy_put_history(&out[10], &history);
 
 	initStringInfo(&answer);
 	appendStringInfoChar(&answer, '\0');
@@ -305,7 +307,7 @@ write_copy(void)
 	shard_packet_put_section(&answer, SHARD_SECTION_COUNTS, 1, out[3].data + 1, out[3].len - 1);
 	for (int part = SHARD_COPY_STATE; part < SHARD_COPY_PARTS; part++)
 	{
-		static const int rows_of[SHARD_COPY_PARTS] = {0, 9, 6, 8, 7};
+		static const int rows_of[SHARD_COPY_PARTS] = {0, 9, 6, 8, 7, 10};
 		const StringInfoData *rows = &out[rows_of[part]];
 		ShardCopyChunk chunk = {part, 1, rows->data + 1, rows->len - 1};
 		int begin = out[4].len;

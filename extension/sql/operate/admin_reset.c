@@ -324,13 +324,18 @@ delete_states(Oid table, int32 shard, const char *type_name)
 static void
 delete_strangers(void)
 {
-	execute(
-		"DELETE FROM shard.ordered x WHERE EXISTS (SELECT FROM shard.own o LEFT JOIN shard.route r "
-		"ON r.type_id OPERATOR(pg_catalog.=) o.type_id AND r.shard OPERATOR(pg_catalog.=) o.shard "
-		"WHERE o.type_id OPERATOR(pg_catalog.=) x.type_id AND o.shard OPERATOR(pg_catalog.=) x.shard "
-		"AND (o.state OPERATOR(pg_catalog.=) 'staged' OR (o.state OPERATOR(pg_catalog.=) 'sealed' "
-		"AND r.epoch OPERATOR(pg_catalog.>) o.epoch)))",
-		SPI_OK_DELETE);
+	static const char *const tables[] = {"ordered", "history"};
+
+	for (int i = 0; i < lengthof(tables); i++)
+		execute(
+			psprintf(
+				"DELETE FROM shard.%s x WHERE EXISTS (SELECT FROM shard.own o LEFT JOIN shard.route r "
+				"ON r.type_id OPERATOR(pg_catalog.=) o.type_id AND r.shard OPERATOR(pg_catalog.=) o.shard "
+				"WHERE o.type_id OPERATOR(pg_catalog.=) x.type_id AND o.shard OPERATOR(pg_catalog.=) x.shard "
+				"AND (o.state OPERATOR(pg_catalog.=) 'staged' OR (o.state OPERATOR(pg_catalog.=) 'sealed' "
+				"AND r.epoch OPERATOR(pg_catalog.>) o.epoch)))",
+				tables[i]),
+			SPI_OK_DELETE);
 	execute(strangers, SPI_OK_SELECT);
 	PushActiveSnapshot(GetLatestSnapshot());
 	for (uint64 i = 0; i < SPI_processed; i++)
