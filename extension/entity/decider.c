@@ -67,13 +67,13 @@ shard_decider_ask(ShardEntity *entity, const ErrorData *error, int attempts,
 {
 	ShardLocalType *local = entity->local;
 	Question question = {.local = local,
-						 .sqlstate = unpack_sql_state(error->sqlerrcode),
 						 .message = error->message == NULL ? "" : error->message,
 						 .attempts = attempts};
 	ErrorData *failed;
 
 	if (local->type->decider_name == NULL)
 		return false;
+	question.sqlstate = pstrdup(unpack_sql_state(error->sqlerrcode));
 	shard_security_begin(&shard_turn.security, local->type);
 	failed = shard_attempt_undone(ask, &question);
 	if (failed != NULL)

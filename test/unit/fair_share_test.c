@@ -170,6 +170,20 @@ test_nothing_is_saved(void)
 	   "a type that did nothing for long has no more than its half: %d", (int) handled);
 }
 
+static void
+test_clock_set_forward(void)
+{
+	ShardFairShare share = {0};
+
+	begin();
+	shard_fair_begin_turn(&shares, false, 0);
+	shard_fair_join(&shares, &share);
+	shard_fair_spend(&shares, &share, INT64CONST(3600000000), 1);
+	ok(share.clock - shares.clock <= 10000000, "an hour that passes in a call is not waited for");
+	shard_fair_spend(&shares, &share, -5, 1);
+	ok(shard_fair_is_used_up(&shares, &share), "a clock that is set back changes nothing");
+}
+
 int
 main(void)
 {
@@ -180,5 +194,6 @@ main(void)
 	test_all_short();
 	test_now_and_then();
 	test_nothing_is_saved();
+	test_clock_set_forward();
 	return unit_done();
 }

@@ -44,8 +44,8 @@ shard_fair_spend(ShardFairShares *shares, ShardFairShare *share, int64 took, int
 		return;
 	shares->clock += took / Max(types, 2);
 #ifndef SHARD_MUTANT_SHARE_IGNORED
-	if (took >= (int64) calls * SHARD_FAIR_LONG)
-		share->clock += took;
+	if (took >= (int64) Max(calls, 1) * SHARD_FAIR_LONG)
+		share->clock = Min(share->clock + took, shares->clock + SHARD_FAIR_MOST);
 #endif
 }
 

@@ -25,6 +25,9 @@
 /* A type may be so far ahead: so often in a row its messages are not put off. */
 #define SHARD_FAIR_AHEAD 20000
 
+/* And no farther: a clock of the machine that was set forward has a type wait for no longer than this. */
+#define SHARD_FAIR_MOST 10000000
+
 /* A type's share. */
 typedef struct ShardFairShare
 {
