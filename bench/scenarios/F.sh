@@ -1,7 +1,9 @@
 title="fair share: a type with calls of 100 ms beside one with calls of 1 ms, on one worker"
 
-BENCH_OPTIONS="${BENCH_OPTIONS:-} -c shard.region_workers=1"
+others=${BENCH_OPTIONS:-}
+BENCH_OPTIONS="$others -c shard.region_workers=1"
 start_server
+BENCH_OPTIONS=$others # of the scenarios that follow
 sql_file fair.sql >/dev/null
 
 handled() { # TYPE

@@ -30,7 +30,7 @@ my $tell = sub { my ($type, $entities, $each, $takes) = @_; return qq{SELECT cou
 	FROM generate_series(1, $each) n, generate_series(1, $entities) e} };
 sql($tell->('slow', 20, 10, 0.05) . '; ' . $tell->('quick', 20, 5, 0.001));
 my $session = $node->session;
-like($session->query(q{SELECT shard_ask('quick', 'asked', '{"n": 1, "takes": 0}', '60 s')}), qr/"n": 1/, 'an ask is answered');
+like($session->query(q{SELECT shard_ask('quick', 'asked', '{"n": 1, "takes": 0}', '60 s');}), qr/"n": 1/, 'an ask is answered');
 my $waiting = sql("SELECT count(*) FROM shard_inbox WHERE type_name = 'slow'");
 cmp_ok($waiting, '>', 100, "while most of the slow ones wait: $waiting of 200");
 $node->wait_until("SELECT count(*) = 100 FROM seen WHERE type = 'quick' AND n > 0 AND entity <> 'asked'", 'the quick ones to be handled');
