@@ -8,7 +8,7 @@ source "$bench/cluster.sh"
 
 scenarios=("$@")
 if ((${#scenarios[@]} == 0)); then
-  scenarios=(A B C D E L N O P T R Q H K M J)
+  scenarios=(A B C D E F L N O P T R Q H K M J)
 fi
 for scenario in "${scenarios[@]}"; do
   [[ -f $bench/scenarios/$scenario.sh ]] || die "no scenario \"$scenario\"; there are: $(
@@ -20,7 +20,7 @@ start_results
 for scenario in "${scenarios[@]}"; do
   case $scenario in
     R | Q | H | K | M) start_cluster ;;
-    J) ;;  # begins by itself, several times
+    F | J) ;;  # begin by themselves
     *) start_server ;;
   esac
   source "$bench/scenarios/$scenario.sh"

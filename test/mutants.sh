@@ -21,6 +21,8 @@ timers_move=test/t/166_timers_move_with_their_shards.pl
 later=test/t/340_replies_come_later.pl
 remembered=test/t/330_remembered_entities_run_again.pl
 recovered=test/t/165_remembered_entities_move.pl
+judged=test/t/310_failures_are_judged_once.pl
+backoff=test/t/169_back_off_moves_with_its_shard.pl
 declare -A noticed_by=(
   # of what one node does
   [CURSOR_BY_ID]="$one_node test/t/020_crash_ledger.pl"  # rows of senders still open are passed for ever, as by a plain increasing id
@@ -58,6 +60,9 @@ declare -A noticed_by=(
   [IMPORT_WITHOUT_STASH]=$move    # messages that wait at the old home stay there
   [REDRIVE_OLD_STAMP]=$move       # a dead letter that is sent again keeps the stamp that marks have passed
   [QUEUE_FORGOTTEN]=$numbers      # what waits of an entity is forgotten when its position is read
+  [IMPORT_FORGETS_BACKOFF]=$backoff  # a new home does not know that a message has failed, and when it is to be tried again
+  [DECIDER_IGNORED]=$judged       # the setting decides, whatever the decider says
+  [PAUSE_OF_OTHERS]=$judged       # an escalation pauses all shards of the worker
   [ORDER_IGNORED]=test/t/159_partitions_are_reassigned.pl  # numbers of messages are not looked at
   [GONE_TYPES_KEPT]=test/t/192_dropped_after_a_leave.pl  # packets of a type that is gone are kept
   [RECEIVED_TWICE]=test/t/109_load_without_faults.pl  # rows are stored twice, and marks are not looked at
@@ -69,7 +74,7 @@ mapfile -t mutants < <(for name in "${!noticed_by[@]}"; do echo "${noticed_by[$n
 # one is tried, a few times, soon. The scenarios do not wait in vain, whatever is broken.
 noticed() {  # name
   local attempt patience=20
-  case ${noticed_by[$1]} in "$one_node" | "$move" | "$numbers" | "$stop" | "$timers" | "$timers_move" | "$later") patience=90 ;; esac
+  case ${noticed_by[$1]} in "$one_node" | "$move" | "$numbers" | "$stop" | "$timers" | "$timers_move" | "$later" | "$judged" | "$backoff") patience=90 ;; esac
   for attempt in 1 2 3; do
     MUTANT=$1 PROVE_TESTS=${noticed_by[$1]} SHARD_SECONDS=${MUTANT_SECONDS:-30} \
       PG_TEST_TIMEOUT_DEFAULT=${PG_TEST_TIMEOUT_DEFAULT:-$patience} CHECK_TIMEOUT=${CHECK_TIMEOUT:-300} \

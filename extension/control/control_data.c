@@ -97,15 +97,15 @@ static const struct
 	{"SELECT 1 FROM shard.timer LIMIT 1", "the database has timers of entities"},
 	{"SELECT 1 FROM shard.dead_letter LIMIT 1", "the database has dead letters"},
 	{"SELECT 1 FROM shard.own UNION ALL SELECT 1 FROM shard.shard_input "
-	 "UNION ALL SELECT 1 FROM shard.ordered LIMIT 1",
+	 "UNION ALL SELECT 1 FROM shard.ordered UNION ALL SELECT 1 FROM shard.history LIMIT 1",
 	 "the database has shards of entity types: messages of theirs were handled here"}};
 
 const char *
 shard_control_data(void)
 {
-	static const char *const tables[] = {"type",		"held",		   "parked",
-										 "outbox_kept", "dead_letter", "own",
-										 "shard_input", "ordered",	   "timer"};
+	static const char *const tables[] = {"type",		"held",	  "parked",		 "outbox_kept",
+										 "dead_letter", "own",	  "shard_input", "ordered",
+										 "timer",		"history"};
 	char *what;
 
 	if (!shard_control_lock(tables, lengthof(tables)) || !shard_control_lock_all())

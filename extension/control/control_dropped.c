@@ -50,7 +50,8 @@ shard_control_dropped_read(void)
 static bool
 end_dropped(int32 type_id)
 {
-	static const char *const tables[] = {"type", "own", "route", "shard_input", "ordered"};
+	static const char *const tables[] = {"type",	"own",	 "route",  "shard_input",
+										 "ordered", "timer", "history"};
 	bool done;
 
 	if (!shard_control_try(tables, lengthof(tables)))

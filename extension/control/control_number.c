@@ -36,6 +36,7 @@ has_data(int32 type_id)
 		" OR EXISTS (SELECT FROM shard.shard_input WHERE type_id OPERATOR(pg_catalog.=) $1)"
 		" OR EXISTS (SELECT FROM shard.ordered WHERE type_id OPERATOR(pg_catalog.=) $1)"
 		" OR EXISTS (SELECT FROM shard.timer WHERE type_id OPERATOR(pg_catalog.=) $1)"
+		" OR EXISTS (SELECT FROM shard.history WHERE type_id OPERATOR(pg_catalog.=) $1)"
 		" OR EXISTS (SELECT FROM shard.own WHERE type_id OPERATOR(pg_catalog.=) $1)"
 		" OR EXISTS (SELECT FROM shard.route WHERE type_id OPERATOR(pg_catalog.=) $1)",
 		1,
@@ -113,7 +114,8 @@ static bool
 renumber(List *types, const ControlLearned *learned, int count)
 {
 	static const char *const tables[] = {"type",		"held",	   "parked", "dead_letter",
-										 "shard_input", "ordered", "own",	 "route"};
+										 "shard_input", "ordered", "timer",	 "history",
+										 "own",			"route"};
 	ListCell *cell;
 	bool good = true;
 

@@ -24,7 +24,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
-#include "copy/timer_copy.h"
+#include "copy/export_private.h"
 #include "link/callee.h"
 #include "registry/catalog.h"
 #include "registry/cluster_map.h"
@@ -54,57 +54,19 @@ PG_FUNCTION_INFO_V1(shard_export_rows);
 #define WRITERS_PATIENCE (5000 * INT64CONST(1000))
 #define WRITERS_NAP_MS 10
 
-/* Rows of our own tables that one statement reads. */
-#define BATCH 200
-
-typedef struct Export
-{
-	ShardCallee callee;
-	ShardExportCall call;
-	const ShardType *type;
-	ShardSecurity security;
-	bool locked;		  /* a lock of another transaction keeps the state table from being read */
-	XLogRecPtr sealed_at; /* the seal is in force when the gate has released this */
-	StringInfoData sections; /* of the answer */
-	StringInfoData rows;	 /* of the chunk that is being made */
-	int32 n_rows;
-	StringInfoData after; /* key of its last row */
-	int left;			  /* bytes that the answer has room for */
-} Export;
-
 static ShardStatement count_rows = {
 	"SELECT (SELECT pg_catalog.count(*) FROM shard.held WHERE type_id = $1 AND shard = $2),"
 	" (SELECT pg_catalog.count(*) FROM shard.shard_input WHERE type_id = $1 AND shard = $2),"
 	" (SELECT pg_catalog.count(*) FROM shard.ordered WHERE type_id = $1 AND shard = $2),"
-	" (SELECT pg_catalog.count(*) FROM shard.timer WHERE type_id = $1 AND shard = $2)",
+	" (SELECT pg_catalog.count(*) FROM shard.timer WHERE type_id = $1 AND shard = $2),"
+	" (SELECT pg_catalog.count(*) FROM shard.history WHERE type_id = $1 AND shard = $2)",
 	2,
 	{INT4OID, INT4OID}};
-
-static ShardStatement select_held = {
-	"SELECT entity, seq, kind, epoch, stamp, src_type, src_entity, mid_node, mid_seq, payload,"
-	" place, number, attempts, next_at, sqlstate, error, held_at"
-	" FROM shard.held WHERE type_id = $1 AND shard = $2 AND (entity, place, seq) > ($3, $4, $5)"
-	" ORDER BY entity, place, seq LIMIT $6",
-	6,
-	{INT4OID, INT4OID, TEXTOID, TEXTOID, INT8OID, INT4OID}};
-
-static ShardStatement select_marks = {
-	"SELECT prefix_kind, a, b, seq FROM shard.shard_input"
-	" WHERE type_id = $1 AND shard = $2 AND (prefix_kind, a, b) > ($3, $4, $5)"
-	" ORDER BY prefix_kind, a, b LIMIT $6",
-	6,
-	{INT4OID, INT4OID, INT2OID, INT4OID, INT4OID, INT4OID}};
-
-static ShardStatement select_ordered = {
-	"SELECT entity, began, expected, skipped, late FROM shard.ordered"
-	" WHERE type_id = $1 AND shard = $2 AND entity > $3 ORDER BY entity LIMIT $4",
-	4,
-	{INT4OID, INT4OID, TEXTOID, INT4OID}};
 
 /* ---- may it be copied? ------------------------------------------------------------------------ */
 
 static void
-read_call(Export *export)
+read_call(ShardExport *export)
 {
 	ShardCallee *callee = &export->callee;
 
@@ -114,25 +76,18 @@ read_call(Export *export)
 	shard_damage_raise(psprintf("the call of node %d", callee->header.from), NULL, NULL);
 }
 
-/* Whether there are states: of a type that was dropped here, or is a proxy, there is no table (D28). */
-static bool
-has_states(const Export *export)
-{
-	return export->type->mode != SHARD_MODE_DROPPED && export->type->mode != SHARD_MODE_PROXY;
-}
-
 /*
  * States of one owner never become another owner's (C18). Of a type that was dropped here no state is left, and the
  * owner of a proxy has none.
  */
 static void
-check_owner(const Export *export)
+check_owner(const ShardExport *export)
 {
 	const ShardExportCall *call = &export->call;
 	const char *theirs = shard_payload_text(call->owner, call->owner_len);
 	const char *mine;
 
-	if (!has_states(export))
+	if (!shard_export_has_states(export))
 		return;
 	mine = GetUserNameFromId(export->type->owner, true);
 	if (mine == NULL || strcmp(mine, theirs) != 0)
@@ -148,7 +103,7 @@ check_owner(const Export *export)
 
 /* Finds the type here; raises an error unless it is the one that the caller means. */
 static void
-find_type(Export *export)
+find_type(ShardExport *export)
 {
 	const ShardExportCall *call = &export->call;
 	const char *name = shard_payload_text(call->type_name, call->type_name_len);
@@ -169,7 +124,7 @@ find_type(Export *export)
 
 /* Errors unless the cluster has decided that the shard moves to the caller, as this node has learned (M25). */
 static void
-check_target(const Export *export)
+check_target(const ShardExport *export)
 {
 	const ShardShardRef *shard = &export->call.shard;
 	int32 caller = export->callee.header.from;
@@ -191,7 +146,7 @@ check_target(const Export *export)
 
 /* Errors unless this node has the shard, sealed for that move; to prepare, in any state before that. */
 static void
-check_owned(Export *export)
+check_owned(ShardExport *export)
 {
 	const ShardExportCall *call = &export->call;
 	ShardRoute route = {.type_id = call->shard.type_id, .shard = call->shard.shard};
@@ -220,22 +175,6 @@ check_owned(Export *export)
 
 /* ---- the first answer ------------------------------------------------------------------------- */
 
-/* Runs one of our statements for the shard, as the system. */
-static void
-run(Export *export, ShardStatement *statement, ShardArguments *arguments)
-{
-	shard_security_end(&export->security);
-	shard_security_begin_system(&export->security);
-	shard_statement_run(statement, arguments, SPI_OK_SELECT);
-}
-
-static void
-add_shard(const Export *export, ShardArguments *arguments)
-{
-	shard_statement_add(arguments, Int32GetDatum(export->call.shard.type_id), false);
-	shard_statement_add(arguments, Int32GetDatum(export->call.shard.shard), false);
-}
-
 static void
 put_count(StringInfo out, ShardCopyPart part, int64 rows)
 {
@@ -246,7 +185,7 @@ put_count(StringInfo out, ShardCopyPart part, int64 rows)
 
 /* Columns of the state table, and how many rows each part has. The writer is as state_copy.h has it. */
 static void
-put_manifest(Export *export, TransactionId *writer)
+put_manifest(ShardExport *export, TransactionId *writer)
 {
 	ShardArguments arguments = {0};
 	StringInfoData columns;
@@ -255,7 +194,7 @@ put_manifest(Export *export, TransactionId *writer)
 
 	initStringInfo(&columns);
 	initStringInfo(&counts);
-	if (has_states(export))
+	if (shard_export_has_states(export))
 	{
 		shard_security_begin(&export->security, export->type);
 		shard_state_copy_open(&copy, export->type);
@@ -266,12 +205,13 @@ put_manifest(Export *export, TransactionId *writer)
 	}
 
 	SPI_connect();
-	add_shard(export, &arguments);
-	run(export, &count_rows, &arguments);
+	shard_export_add_shard(export, &arguments);
+	shard_export_run(export, &count_rows, &arguments);
 	put_count(&counts, SHARD_COPY_STASH, shard_statement_int8(0, 1));
 	put_count(&counts, SHARD_COPY_MARKS, shard_statement_int8(0, 2));
 	put_count(&counts, SHARD_COPY_ORDERED, shard_statement_int8(0, 3));
 	put_count(&counts, SHARD_COPY_TIMERS, shard_statement_int8(0, 4));
+	put_count(&counts, SHARD_COPY_HISTORY, shard_statement_int8(0, 5));
 	SPI_finish();
 	shard_security_end(&export->security);
 
@@ -281,212 +221,11 @@ put_manifest(Export *export, TransactionId *writer)
 							 counts.data, counts.len);
 }
 
-/* ---- parts ------------------------------------------------------------------------------------ */
-
-/* Each of these functions appends rows behind the given key to the answer; true: there are no more. */
-
-static bool
-put_states(Export *export, const char *after, int after_len)
-{
-	ShardStateCopy copy;
-	bool all;
-
-	if (!has_states(export))
-		return true;
-	shard_security_begin(&export->security, export->type);
-	shard_state_copy_open(&copy, export->type);
-	export->n_rows = shard_state_copy_put_rows(&copy, export->call.shard.shard, after, after_len,
-											   export->left, &export->rows, &export->after, &all);
-	shard_state_copy_close(&copy);
-	shard_security_end(&export->security);
-	return all;
-}
-
-/* Microseconds from now to a time, which a column has. */
-static int64
-distance_to(uint64 number, int column, bool *known)
-{
-	bool isnull;
-	TimestampTz at = DatumGetTimestampTz(shard_statement_column(number, column, &isnull));
-
-	*known = !isnull && !TIMESTAMP_NOT_FINITE(at);
-	return *known ? at - GetCurrentTransactionStartTimestamp() : 0;
-}
-
-/* A message that waits. seq: where. */
-static void
-put_held(Export *export, uint64 number, int64 *seq)
-{
-	MemoryContext memory = CurrentMemoryContext;
-	ShardCopyHeld held = {0};
-	const char *place;
-	const char *stamp;
-	bool isnull;
-	int length;
-
-	held.entity = shard_statement_bytes(number, 1, memory, &held.entity_len);
-	*seq = shard_statement_int8(number, 2);
-	held.kind = DatumGetInt16(shard_statement_column(number, 3, &isnull));
-	held.epoch = DatumGetInt32(shard_statement_column(number, 4, &isnull));
-	if (isnull)
-		held.epoch = SHARD_NO_EPOCH;
-	stamp = shard_statement_bytes(number, 5, memory, &length);
-	if (stamp != NULL)
-		held.stamp = shard_log_get_stamp(stamp);
-	held.src_type = shard_statement_int4(number, 6);
-	held.src_entity = shard_statement_bytes(number, 7, memory, &held.src_entity_len);
-	held.mid_node = shard_statement_int4(number, 8);
-	held.mid_seq = shard_statement_int8(number, 9);
-	held.payload = shard_statement_bytes(number, 10, memory, &held.payload_len);
-	place = shard_statement_bytes(number, 11, memory, &length);
-	held.ordered = strcmp(place, "ordered") == 0;
-	held.number = shard_statement_int8(number, 12);
-	held.attempts = shard_statement_int4(number, 13);
-	held.next_us = distance_to(number, 14, &held.has_next);
-	held.sqlstate = shard_statement_bytes(number, 15, memory, &held.sqlstate_len);
-	held.error = shard_statement_bytes(number, 16, memory, &held.error_len);
-	held.waited_us = -distance_to(number, 17, &isnull);
-	/* as the log has it: durable here first */
-	if (held.mid_node == 0)
-	{
-		held.mid_node = export->callee.view.node;
-		held.mid_seq = *seq;
-	}
-	shard_copy_put_held(&export->rows, &held);
-
-	resetStringInfo(&export->after);
-	shard_wire_put_int(&export->after, *seq);
-	shard_wire_put_uint(&export->after, held.ordered ? 1 : 0);
-	appendBinaryStringInfo(&export->after, held.entity, held.entity_len);
-}
-
-/* Arguments of select_held: behind the message that the key names. */
-static void
-add_held_key(ShardArguments *arguments, const char *after, int after_len)
-{
-	ShardReader reader = {after, after + after_len, false};
-	int64 seq = shard_wire_get_int(&reader);
-	bool ordered = shard_wire_get_uint(&reader) == 1;
-
-	/* no entity is called "" */
-	shard_statement_add_text(arguments, after_len == 0 || reader.failed ? "" : reader.at,
-							 after_len == 0 || reader.failed ? 0 : (int) (reader.end - reader.at));
-	shard_statement_add_string(arguments, ordered ? "ordered" : "stash");
-	shard_statement_add(arguments, Int64GetDatum(seq), false);
-}
-
-static bool
-put_stash(Export *export, const char *after, int after_len)
-{
-	ShardArguments arguments = {0};
-	uint64 found;
-	int64 seq;
-
-	SPI_connect();
-	add_shard(export, &arguments);
-	add_held_key(&arguments, after, after_len);
-	shard_statement_add(&arguments, Int32GetDatum(BATCH), false);
-	run(export, &select_held, &arguments);
-	found = SPI_processed;
-	for (uint64 i = 0; i < found && (i == 0 || export->rows.len < export->left); i++)
-	{
-		put_held(export, i, &seq);
-		export->n_rows++;
-	}
-	SPI_finish();
-	shard_security_end(&export->security);
-	return found < BATCH && export->n_rows == (int32) found;
-}
-
-static bool
-put_marks(Export *export, const char *after, int after_len)
-{
-	ShardReader reader = {after, after + after_len, after_len == 0};
-	ShardArguments arguments = {0};
-	bool isnull;
-	uint64 found;
-
-	SPI_connect();
-	add_shard(export, &arguments);
-	shard_statement_add(&arguments, Int16GetDatum((int16) shard_wire_get_int32(&reader)), false);
-	shard_statement_add(&arguments, Int32GetDatum(shard_wire_get_int32(&reader)), false);
-	shard_statement_add(&arguments, Int32GetDatum(shard_wire_get_int32(&reader)), false);
-	shard_statement_add(&arguments, Int32GetDatum(BATCH), false);
-	run(export, &select_marks, &arguments);
-	found = SPI_processed;
-	for (uint64 i = 0; i < found; i++)
-	{
-		ShardStamp mark = {DatumGetInt16(shard_statement_column(i, 1, &isnull)),
-						   shard_statement_int4(i, 2), shard_statement_int4(i, 3),
-						   shard_statement_int8(i, 4)};
-
-		shard_copy_put_mark(&export->rows, &mark);
-		resetStringInfo(&export->after);
-		shard_wire_put_int(&export->after, mark.kind);
-		shard_wire_put_int(&export->after, mark.a);
-		shard_wire_put_int(&export->after, mark.b);
-		export->n_rows++;
-	}
-	SPI_finish();
-	shard_security_end(&export->security);
-	return found < BATCH;
-}
-
-static bool
-put_ordered(Export *export, const char *after, int after_len)
-{
-	ShardArguments arguments = {0};
-	uint64 found;
-
-	SPI_connect();
-	add_shard(export, &arguments);
-	shard_statement_add_text(&arguments, after == NULL ? "" : after, after_len);
-	shard_statement_add(&arguments, Int32GetDatum(BATCH), false);
-	run(export, &select_ordered, &arguments);
-	found = SPI_processed;
-	for (uint64 i = 0; i < found; i++)
-	{
-		ShardCopyOrdered ordered = {.began = shard_statement_int8(i, 2),
-									.expected = shard_statement_int8(i, 3),
-									.skipped = shard_statement_int8(i, 4),
-									.late = shard_statement_int8(i, 5)};
-
-		ordered.entity = shard_statement_bytes(i, 1, CurrentMemoryContext, &ordered.entity_len);
-		shard_copy_put_ordered(&export->rows, &ordered);
-		resetStringInfo(&export->after);
-		appendBinaryStringInfo(&export->after, ordered.entity, ordered.entity_len);
-		export->n_rows++;
-	}
-	SPI_finish();
-	shard_security_end(&export->security);
-	return found < BATCH;
-}
-
-static bool
-put_timers(Export *export, const char *after, int after_len)
-{
-	bool all;
-
-	shard_security_end(&export->security);
-	shard_security_begin_system(&export->security);
-	export->n_rows =
-		shard_copy_timers_put(export->call.shard.type_id, export->call.shard.shard, after,
-							  after_len, export->left, &export->rows, &export->after, &all);
-	shard_security_end(&export->security);
-	return all;
-}
-
-static bool (*const parts[SHARD_COPY_PARTS])(Export *, const char *, int) = {
-	[SHARD_COPY_STATE] = put_states,  [SHARD_COPY_STASH] = put_stash,
-	[SHARD_COPY_MARKS] = put_marks,	  [SHARD_COPY_ORDERED] = put_ordered,
-	[SHARD_COPY_TIMERS] = put_timers,
-};
-
 /* ---- the call --------------------------------------------------------------------------------- */
 
 /* The rows that were made, as a section. */
 static void
-put_chunk(Export *export, int32 part)
+put_chunk(ShardExport *export, int32 part)
 {
 	ShardCopyChunk chunk = {.part = part,
 							.n_rows = export->n_rows,
@@ -505,7 +244,7 @@ put_chunk(Export *export, int32 part)
 }
 
 static void
-put_next(Export *export, int32 part)
+put_next(ShardExport *export, int32 part)
 {
 	ShardCopyPosition next = {.part = part};
 	StringInfoData section;
@@ -524,7 +263,7 @@ put_next(Export *export, int32 part)
 
 /* As many rows as the answer has room for, part by part, and where it goes on. */
 static void
-put_rows(Export *export)
+put_rows(ShardExport *export)
 {
 	ShardCopyPosition position = export->call.position;
 
@@ -538,8 +277,9 @@ put_rows(Export *export)
 		resetStringInfo(&export->after);
 		appendBinaryStringInfo(&export->after, position.after, position.after_len);
 		export->n_rows = 0;
-		all = parts[position.part](export, position.after_len == 0 ? NULL : position.after,
-								   position.after_len);
+		all = shard_export_put_part(export, position.part,
+									position.after_len == 0 ? NULL : position.after,
+									position.after_len);
 		put_chunk(export, position.part);
 		if (all)
 			position = (ShardCopyPosition){.part = position.part + 1};
@@ -569,7 +309,7 @@ put_rows(Export *export)
  * there is a writer of a sealed shard, or the table is locked, nothing is read yet.
  */
 static TransactionId
-look(Export *export)
+look(ShardExport *export)
 {
 	MemoryContext old = MemoryContextSwitchTo(export->callee.context);
 	ShardDatabase *db = export->callee.db;
@@ -585,7 +325,7 @@ look(Export *export)
 	check_target(export);
 	check_owned(export);
 	shard_security_end(&export->security);
-	export->locked = has_states(export) &&
+	export->locked = shard_export_has_states(export) &&
 					 !ConditionalLockRelationOid(export->type->state_table, RowExclusiveLock);
 	/*
 	 * commit of the lane's newest turn that wrote: the seal was made by it or before it, or was durable at the start of
@@ -609,7 +349,7 @@ look(Export *export)
 
 /* Raises that a user's transaction keeps the shard from being copied. */
 static void
-report_writer(const Export *export, TransactionId writer)
+report_writer(const ShardExport *export, TransactionId writer)
 {
 	int pid = BackendXidGetPid(writer);
 	const char *by = pid != 0 ? psprintf(", by process %d", pid) : "";
@@ -635,7 +375,7 @@ report_writer(const Export *export, TransactionId writer)
  * nothing held meanwhile. What that user has not committed would be missing at the new home.
  */
 static void
-look_patiently(Export *export)
+look_patiently(ShardExport *export)
 {
 	int64 deadline = shard_clock_now() + WRITERS_PATIENCE;
 	TransactionId writer;
@@ -656,7 +396,7 @@ look_patiently(Export *export)
 Datum
 shard_export_rows(PG_FUNCTION_ARGS)
 {
-	Export *export = palloc0(sizeof(Export));
+	ShardExport *export = palloc0(sizeof(ShardExport));
 	StringInfoData answer;
 
 	initStringInfo(&export->sections);

@@ -71,12 +71,14 @@ StaticAssertDecl(SHARD_KIND_RESTART == 8,
 
 static ShardStatement insert_held = {
 	"INSERT INTO shard.held (type_id, shard, entity, seq, kind, epoch, stamp, src_type, src_entity,"
-	" mid_node, mid_seq, payload, attempts, next_at, sqlstate, error, held_at, number, place)"
+	" mid_node, mid_seq, payload, attempts, next_at, sqlstate, error, held_at, number, pauses, place)"
 	" VALUES ($1, $2, $3, CASE WHEN $5 = 8 THEN 0 ELSE $4 END, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15,"
-	" $16, $17, $18, CASE WHEN $5 = 8 THEN 'start' WHEN $18 IS NULL THEN 'stash' ELSE 'ordered' END)",
-	18,
+	" $16, $17, $18, $19,"
+	" CASE WHEN $5 = 8 THEN 'start' WHEN $18 IS NULL THEN 'stash' ELSE 'ordered' END)",
+	19,
 	{INT4OID, INT4OID, TEXTOID, INT8OID, INT2OID, INT4OID, BYTEAOID, INT4OID, TEXTOID, INT4OID,
-	 INT8OID, BYTEAOID, INT4OID, TIMESTAMPTZOID, TEXTOID, TEXTOID, TIMESTAMPTZOID, INT8OID}};
+	 INT8OID, BYTEAOID, INT4OID, TIMESTAMPTZOID, TEXTOID, TEXTOID, TIMESTAMPTZOID, INT8OID,
+	 BOOLOID}};
 
 static ShardStatement insert_mark = {
 	"INSERT INTO shard.shard_input (type_id, shard, prefix_kind, a, b, seq)"
@@ -89,6 +91,13 @@ static ShardStatement insert_ordered = {
 	" VALUES ($1, $2, $3, $4, $5, $6, $7)",
 	7,
 	{INT4OID, INT4OID, TEXTOID, INT8OID, INT8OID, INT8OID, INT8OID}};
+
+static ShardStatement insert_history = {
+	"INSERT INTO shard.history (type_id, shard, entity, seq, at, sqlstate, error, attempts, decision,"
+	" outcome, pause) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
+	11,
+	{INT4OID, INT4OID, TEXTOID, INT8OID, TIMESTAMPTZOID, TEXTOID, TEXTOID, INT4OID, TEXTOID,
+	 TEXTOID, INT8OID}};
 
 static void
 add_shard(const ShardImportStage *stage, ShardArguments *arguments)
@@ -337,14 +346,20 @@ store_held(ShardImportStage *stage, const ShardCopyHeld *held)
 	shard_statement_add(&arguments, Int32GetDatum(held->mid_node), false);
 	shard_statement_add(&arguments, Int64GetDatum(held->mid_seq), false);
 	shard_statement_add_text(&arguments, held->payload, held->payload_len);
+#ifdef SHARD_MUTANT_IMPORT_FORGETS_BACKOFF
+	shard_statement_add(&arguments, Int32GetDatum(0), false);
+	shard_statement_add(&arguments, TimestampTzGetDatum(0), true);
+#else
 	shard_statement_add(&arguments, Int32GetDatum(held->attempts), false);
 	shard_statement_add(&arguments, TimestampTzGetDatum(now + held->next_us), !held->has_next);
+#endif
 	shard_statement_add_text(&arguments, held->sqlstate_len == 0 ? NULL : held->sqlstate,
 							 held->sqlstate_len);
 	shard_statement_add_text(&arguments, held->sqlstate_len == 0 ? NULL : held->error,
 							 held->error_len);
 	shard_statement_add(&arguments, TimestampTzGetDatum(now - held->waited_us), false);
 	shard_statement_add(&arguments, Int64GetDatum(held->number), !held->ordered);
+	shard_statement_add(&arguments, BoolGetDatum(held->pauses), false);
 	shard_statement_change_one(&insert_held, &arguments, SPI_OK_INSERT);
 }
 
@@ -465,16 +480,57 @@ take_timers(ShardImportStage *stage, ShardReader *rows)
 			damaged(stage, "a timer");
 		shard_copy_timers_store(stage->shard.type_id, stage->shard.shard, &timer);
 		count++;
+	}
+	if (rows->failed)
+		damaged(stage, "a timer");
+	return count;
+}
+
+/* Raises an error unless the texts of a failure are texts here. */
+static void
+check_history(const ShardImportStage *stage, const ShardCopyHistory *history)
+{
+	if (!shard_payload_is_entity(history->entity, history->entity_len) ||
+		!is_text(history->sqlstate, history->sqlstate_len) ||
+		!is_text(history->error, history->error_len) ||
+		!is_text(history->decision, history->decision_len) ||
+		!is_text(history->outcome, history->outcome_len))
+		damaged(stage, "a failure");
+}
+
+static int
+take_history(ShardImportStage *stage, ShardReader *rows)
+{
+	TimestampTz now = GetCurrentTransactionStartTimestamp();
+	ShardCopyHistory history;
+	int count = 0;
+
+	while (shard_copy_get_history(rows, &history))
+	{
+		ShardArguments arguments = {0};
+
+		check_history(stage, &history);
+		add_shard(stage, &arguments);
+		shard_statement_add_text(&arguments, history.entity, history.entity_len);
+		shard_statement_add(&arguments, Int64GetDatum(history.seq), false);
+		shard_statement_add(&arguments, TimestampTzGetDatum(now - history.ago_us), false);
+		shard_statement_add_text(&arguments, history.sqlstate, history.sqlstate_len);
+		shard_statement_add_text(&arguments, history.error, history.error_len);
+		shard_statement_add(&arguments, Int32GetDatum(history.attempts), false);
+		shard_statement_add_text(&arguments, history.decision, history.decision_len);
+		shard_statement_add_text(&arguments, history.outcome, history.outcome_len);
+		shard_statement_add(&arguments, Int64GetDatum(history.pause_us), history.pause_us < 0);
+		shard_statement_change_one(&insert_history, &arguments, SPI_OK_INSERT);
+		count++;
 		CHECK_FOR_INTERRUPTS();
 	}
 	return count;
 }
 
 static int (*const takers[SHARD_COPY_PARTS])(ShardImportStage *, ShardReader *) = {
-	[SHARD_COPY_STASH] = take_held,
-	[SHARD_COPY_MARKS] = take_marks,
-	[SHARD_COPY_ORDERED] = take_ordered,
-	[SHARD_COPY_TIMERS] = take_timers,
+	[SHARD_COPY_STASH] = take_held,		 [SHARD_COPY_MARKS] = take_marks,
+	[SHARD_COPY_ORDERED] = take_ordered, [SHARD_COPY_TIMERS] = take_timers,
+	[SHARD_COPY_HISTORY] = take_history,
 };
 
 void

@@ -96,17 +96,25 @@ hurry_or_end(ShardEntity *entity, const ShardRow *row)
 	return true;
 }
 
+/* Whether a row of the entity cannot run now. */
+static bool
+has_to_wait(ShardEntity *entity)
+{
+	return !entity->local->runnable || shard_turn.aside || entity->wait.deferred ||
+		   shard_order_has_ready(entity) || shard_pause_until(entity->local, entity->shard) != 0 ||
+		   shard_turn_puts_off(entity->local);
+}
+
 void
 shard_deliver_row(const ShardRow *row)
 {
 	ShardEntity *entity = entity_of(row);
+	TimestampTz until;
 
 	if (entity == NULL)
 		return;
 	if (unlikely(row->kind == SHARD_KIND_PASSIVATE) &&
-		shard_stop_passes_over(entity, row,
-							   !entity->local->runnable || shard_turn.aside ||
-								   entity->wait.deferred || shard_order_has_ready(entity)))
+		shard_stop_passes_over(entity, row, has_to_wait(entity)))
 		return;
 #ifdef SHARD_MUTANT_STOP_OVERTAKES
 	if (row->kind == SHARD_KIND_PASSIVATE)
@@ -125,6 +133,13 @@ shard_deliver_row(const ShardRow *row)
 	else if (entity->wait.deferred || shard_order_has_ready(entity))
 		shard_queue_defer(entity, row, 0, false);
 #endif
+	else if ((until = shard_pause_until(entity->local, entity->shard)) != 0)
+		shard_queue_defer(entity, row, until, false);
+	else if (shard_turn_puts_off(entity->local))
+	{
+		shard_queue_defer(entity, row, 0, false);
+		shard_turn_note_put_off(entity->local);
+	}
 	else
 		run_next(entity, row);
 }

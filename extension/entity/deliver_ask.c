@@ -91,6 +91,13 @@ shard_deliver_can_ask(const ShardRequest *request)
 
 	if (local == NULL || !local->runnable)
 		return local == NULL || !shard_local_awaits_worker(local); /* it gets an error */
+	if (shard_turn_puts_off(local))
+	{
+		shard_turn_note_put_off(local);
+		return false;
+	}
+	if (shard_pause_until(local, request->shard) != 0)
+		return false;
 	entity = shard_cache_get(local, request->shard, request->entity, request->entity_len, false);
 	return entity == NULL || !(entity->wait.deferred || shard_order_has_ready(entity));
 }
@@ -128,6 +135,12 @@ shard_deliver_why_not(const ShardRequest *request)
 
 	int pid;
 
+	if (local != NULL && shard_turn_puts_off(local))
+		return "Its type has used up its share of the worker's time, and other types go first.";
+	if (local != NULL && shard_pause_until(local, request->shard) != 0)
+		return psprintf("Shard %d of its type pauses until %s: a message of it has failed.",
+						request->shard,
+						timestamptz_to_str(shard_pause_until(local, request->shard)));
 	if (wait == NULL)
 		return "";
 	if (wait->waiting > 0 && (pid = table_locker(local->type)) != 0)

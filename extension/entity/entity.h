@@ -21,6 +21,7 @@
 #include "utils/rel.h"
 
 #include "core/entity/entity.h"
+#include "core/entity/fair_share.h"
 #include "core/entity/passivation.h"
 #include "core/entity/recovery.h"
 #include "entity/handler.h"
@@ -57,6 +58,7 @@ typedef struct ShardWait
 	int64 waiting;			/* rows in the stash, and those that wait for their number */
 	bool start;				/* the entity has to start first, which failed or was put off (E15), */
 	int starts;				/* so often in a row */
+	bool pauses;			/* its shard waits until not_before, too (E24) */
 } ShardWait;
 
 /* How far an entity is in the numbers of its messages: its row of shard.ordered (D25). */
@@ -148,6 +150,8 @@ typedef struct ShardEntity
 	uint32 recounted;	  /* the last recount that found something held of the entity */
 	bool listed;
 	dlist_node due; /* in shard_turn.due, while listed */
+	bool pausing;
+	dlist_node pause; /* in shard_turn.pauses, while pausing */
 
 	ShardOrdering *ordering; /* NULL: its type never had ordered_by */
 
@@ -243,6 +247,7 @@ typedef struct ShardLocalType
 	ShardStateParts parts;
 	ShardHandler handler;
 	ShardHandler ordered_by;
+	ShardHandler decider;
 	ShardStateTable table;
 	dlist_head lru;
 	ShardPassivation *region; /* of a type with a limit of entities in memory; else NULL */
@@ -267,6 +272,8 @@ typedef struct ShardLocalType
 	int64 dead_room_bytes;		 /* the same */
 	TimestampTz dead_looked;	 /* the turn in which they were counted */
 	TimestampTz dead_full_until; /* there is no room before that time */
+	uint64 history_noted;		 /* failures that this worker has noted (history.c) */
+	ShardFairShare share;		 /* of the worker's time */
 	bool in_turn;
 	slist_head touched; /* its entities in the turn */
 	slist_node turn_link;

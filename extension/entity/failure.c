@@ -3,15 +3,18 @@
  *		What becomes of a message that failed, and the error that answers an ask whose type cannot run.
  *
  * Comes from: handle.c and order.c: a message and its error.
- * Goes to: queue.c, if it is to be tried again; else the dead letters (dead_letter_room.c, held.c).
+ * Goes to: decider.c, if the type has one; core/entity, which judges (E20); queue.c, if the message is to be tried again,
+ * else the dead letters (dead_letter_room.c, held.c); history.c, which keeps what was judged.
  *
  * All of it is the turn's own transaction. If the process dies right here, the turn did not happen and the message is met
  * again; attempts are counted in the stash row, so they survive.
  */
 #include "postgres.h"
 
+#include "common/pg_prng.h"
 #include "utils/memutils.h"
 
+#include "base/fault.h"
 #include "base/guc.h"
 #include "core/entity/entity.h"
 #include "entity/internal.h"
@@ -19,19 +22,6 @@
 #include "shared/shmem.h"
 
 #include "base/compat.h"
-
-bool
-shard_failure_is_transient(int sqlstate)
-{
-	int category = ERRCODE_TO_CATEGORY(sqlstate);
-
-	return category == ERRCODE_TO_CATEGORY(ERRCODE_TRANSACTION_ROLLBACK) ||
-		   category == ERRCODE_TO_CATEGORY(ERRCODE_INSUFFICIENT_RESOURCES) ||
-		   category == ERRCODE_TO_CATEGORY(ERRCODE_SYSTEM_ERROR) ||
-		   sqlstate == ERRCODE_ADMIN_SHUTDOWN || sqlstate == ERRCODE_CRASH_SHUTDOWN ||
-		   sqlstate == ERRCODE_CANNOT_CONNECT_NOW || sqlstate == ERRCODE_DATABASE_DROPPED ||
-		   sqlstate == ERRCODE_LOCK_NOT_AVAILABLE;
-}
 
 static void
 report(ShardEntity *entity, const ErrorData *error, int attempts)
@@ -45,35 +35,98 @@ report(ShardEntity *entity, const ErrorData *error, int attempts)
 			"See shard_dead_letters; mend the handler, then call shard_redrive().");
 }
 
+/* A shard pauses. */
+static void
+report_pause(const ShardEntity *entity, const ErrorData *error, const ShardEntityFailure *failure,
+			 int64 pause)
+{
+	const ShardType *type = entity->local->type;
+
+	if (shard_turn_log_counts(SHARD_TURN_LOG_PAUSE))
+		shard_turn_log(SHARD_TURN_LOG_PAUSE, error->sqlerrcode,
+					   psprintf("shard %d of entity type \"%s\" pauses for " INT64_FORMAT
+								" ms: entity \"%s\" has failed: %s",
+								entity->shard, type->name, pause / 1000, entity->id,
+								error->message),
+					   failure->decision == SHARD_ENTITY_ESCALATE
+						   ? psprintf("Its message has failed in %d attempt(s), and the decision "
+									  "was to escalate; all messages of the shard wait.",
+									  failure->attempts)
+						   : psprintf("It has failed %d times within restart_window, and "
+									  "max_restarts is %d; all messages of the shard wait.",
+									  failure->failures, type->max_restarts),
+					   "See shard_history() of the entity; mend the handler, or choose another "
+					   "\"supervision\" with shard_alter().");
+}
+
+/* Decides what becomes of a message that failed; the pause, if it waits. */
+static ShardEntityVerdict
+judge(ShardEntity *entity, const ErrorData *error, ShardEntityFailure *failure, int64 *pause)
+{
+	const ShardType *type = entity->local->type;
+	const ShardEntityLimits limits = {.max_attempts = type->max_attempts,
+									  .retry_backoff = type->retry_backoff,
+									  .max_retry_backoff = type->max_retry_backoff,
+									  .max_restarts = type->max_restarts,
+									  .failure_backoff = type->shard_failure_backoff};
+
+	failure->hope = shard_entity_hope(unpack_sql_state(error->sqlerrcode));
+	failure->decision = type->supervision;
+	failure->decided = shard_decider_ask(entity, error, failure->attempts, &failure->decision);
+	if (!failure->decided)
+		failure->decision = type->supervision;
+	failure->failures = 1;
+	if (type->max_restarts >= 0 && failure->hope != SHARD_ENTITY_PASSES)
+		failure->failures += shard_history_count(entity, type->restart_window);
+	failure->random = pg_prng_uint32(&pg_global_prng_state);
+	return shard_entity_judge(&limits, failure, pause);
+}
+
+/* What was judged is noted, but for what passes by itself: that is no failure of the entity (E21). */
+static void
+note(ShardEntity *entity, const ErrorData *error, const ShardEntityFailure *failure,
+	 ShardEntityVerdict verdict, int64 pause)
+{
+	if (failure->hope != SHARD_ENTITY_PASSES || verdict != SHARD_ENTITY_RETRY)
+		shard_history_note(entity, error, failure, verdict, pause);
+	if (verdict == SHARD_ENTITY_PAUSE_SHARD)
+		report_pause(entity, error, failure, pause);
+}
+
 bool
 shard_failure_dispose(ShardEntity *entity, const ShardRow *row, int attempts, bool from_stash,
 					  ErrorData *error)
 {
 	const ShardType *type = entity->local->type;
-	const ShardEntityLimits limits = {.max_attempts = type->max_attempts,
-									  .retry_backoff = type->retry_backoff,
-									  .max_retry_backoff = type->max_retry_backoff};
+	ShardEntityFailure failure = {.attempts = attempts + 1};
+	ShardEntityVerdict verdict;
 	ShardRow dead;
-	int64 pause;
+	int64 pause = 0;
 	bool again;
 
 	shard_execution_end_user_code();
 	shard_turn.errors++;
 	shard_local_count(entity->local, entity->shard)->errors++;
-	attempts++;
 	shard_turn.passed = true;
-	again = shard_entity_judge(&limits, SHARD_ENTITY_RESTART,
-							   shard_failure_is_transient(error->sqlerrcode), attempts,
-							   &pause) == SHARD_ENTITY_RETRY;
+	verdict = judge(entity, error, &failure, &pause);
+	again = verdict == SHARD_ENTITY_RETRY || verdict == SHARD_ENTITY_PAUSE_SHARD;
 	if (!again && !shard_dead_letter_has_room(entity->local, row, error))
 	{
 		/* Nothing is lost: the message is tried again, and those behind it wait (D16). */
 		again = true;
+		verdict = SHARD_ENTITY_RETRY;
 		pause = type->max_retry_backoff;
 	}
+	note(entity, error, &failure, verdict, pause);
+	shard_fault("failure_judged");
 	if (again)
 	{
-		shard_queue_retry(entity, row, attempts, pause, from_stash, error);
+		const ShardHeldWhy why = {.attempts = failure.attempts,
+								  .next_at = GetCurrentTimestamp() + pause,
+								  .error = error,
+								  .pauses = verdict == SHARD_ENTITY_PAUSE_SHARD};
+
+		shard_queue_retry(entity, row, &why, from_stash);
 		return false;
 	}
 	dead = *row;
@@ -81,11 +134,13 @@ shard_failure_dispose(ShardEntity *entity, const ShardRow *row, int attempts, bo
 		shard_timer_give_up(entity, &dead);
 	if (shard_turn.numbered)
 		dead.kind = SHARD_KIND_AGAIN;
-	shard_held_dead_letter(&dead, attempts, error);
+	shard_held_dead_letter(&dead, failure.attempts, error);
 	if (from_stash)
 		shard_queue_remove(entity, row);
 	(void) shard_life_step(entity, SHARD_ENTITY_ON_BURIED);
-	report(entity, error, attempts);
+	if (verdict == SHARD_ENTITY_BURY_AND_STOP)
+		shard_life_passivate(entity, false);
+	report(entity, error, failure.attempts);
 	return true;
 }
 

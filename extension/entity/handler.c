@@ -94,23 +94,36 @@ shard_handler_problem(const ShardType *type, int *sqlstate)
 	return problem;
 }
 
-char *
-shard_handler_ordered_by_problem(const ShardType *type, int *sqlstate)
+/* Why a function that the type has for a setting cannot be called; name NULL: it has none. */
+static char *
+function_problem(const ShardType *type, const char *setting, const char *name, Oid function,
+				 int *sqlstate)
 {
-	if (type->ordered_by_name == NULL)
+	if (name == NULL)
 		return NULL;
-	if (!OidIsValid(type->ordered_by))
+	if (!OidIsValid(function))
 	{
 		*sqlstate = ERRCODE_UNDEFINED_FUNCTION;
-		return psprintf("function %s of ordered_by does not exist", type->ordered_by_name);
+		return psprintf("function %s of %s does not exist", name, setting);
 	}
-	if (shard_proc_aclcheck(type->ordered_by, type->owner, ACL_EXECUTE) != ACLCHECK_OK)
+	if (shard_proc_aclcheck(function, type->owner, ACL_EXECUTE) != ACLCHECK_OK)
 	{
 		*sqlstate = ERRCODE_INSUFFICIENT_PRIVILEGE;
-		return psprintf("owner of the entity type may not execute function %s of ordered_by",
-						type->ordered_by_name);
+		return psprintf("owner of the entity type may not execute function %s of %s", name,
+						setting);
 	}
 	return NULL;
+}
+
+char *
+shard_handler_home_problem(const ShardType *type, int *sqlstate)
+{
+	char *problem =
+		function_problem(type, "ordered_by", type->ordered_by_name, type->ordered_by, sqlstate);
+
+	if (problem == NULL)
+		problem = function_problem(type, "decider", type->decider_name, type->decider, sqlstate);
+	return problem;
 }
 
 /* Plans an expression and prepares it for execution in the current memory context. */
@@ -188,6 +201,21 @@ shard_handler_compile_ordered_by(ShardHandler *handler, const ShardType *type)
 	MemoryContextSwitchTo(old);
 }
 
+void
+shard_handler_compile_decider(ShardHandler *handler, const ShardType *type)
+{
+	Oid types[3] = {TEXTOID, TEXTOID, INT4OID};
+	MemoryContext old = begin(handler, type, 3, types);
+	FuncExpr *call =
+		makeFuncExpr(type->decider, TEXTOID,
+					 list_make3(make_param(1, TEXTOID), make_param(2, TEXTOID),
+								make_param(3, INT4OID)),
+					 DEFAULT_COLLATION_OID, DEFAULT_COLLATION_OID, COERCE_EXPLICIT_CALL);
+
+	handler->expr = prepare((Node *) call, handler->params, &handler->cached);
+	MemoryContextSwitchTo(old);
+}
+
 bool
 shard_handler_valid(const ShardHandler *handler)
 {
@@ -231,6 +259,23 @@ shard_handler_call_ordered_by(ShardHandler *handler, Datum message, int64 *numbe
 	handler->params->params[0].isnull = false;
 	*number = DatumGetInt64(ExecEvalExprSwitchContext(handler->expr, handler->econtext, &isnull));
 	return !isnull;
+}
+
+char *
+shard_handler_call_decider(ShardHandler *handler, const char *sqlstate, const char *message,
+						   int attempts)
+{
+	ParamExternData *params = handler->params->params;
+	bool isnull;
+	Datum answer;
+
+	ResetExprContext(handler->econtext);
+	params[0].value = CStringGetTextDatum(sqlstate);
+	params[1].value = CStringGetTextDatum(message);
+	params[2].value = Int32GetDatum(attempts);
+	params[0].isnull = params[1].isnull = params[2].isnull = false;
+	answer = ExecEvalExprSwitchContext(handler->expr, handler->econtext, &isnull);
+	return isnull ? NULL : TextDatumGetCString(answer);
 }
 
 Datum

@@ -27,11 +27,11 @@
 
 static ShardStatement insert_stash = {
 	"INSERT INTO shard.held (place, type_id, shard, entity, seq, kind, epoch, stamp, src_type,"
-	" src_entity, mid_node, mid_seq, payload, attempts, next_at, sqlstate, error)"
-	" VALUES ('stash', $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)",
-	16,
+	" src_entity, mid_node, mid_seq, payload, attempts, next_at, sqlstate, error, pauses)"
+	" VALUES ('stash', $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)",
+	17,
 	{INT4OID, INT4OID, TEXTOID, INT8OID, INT2OID, INT4OID, BYTEAOID, INT4OID, TEXTOID, INT4OID,
-	 INT8OID, BYTEAOID, INT4OID, TIMESTAMPTZOID, TEXTOID, TEXTOID}};
+	 INT8OID, BYTEAOID, INT4OID, TIMESTAMPTZOID, TEXTOID, TEXTOID, BOOLOID}};
 
 static ShardStatement insert_ordered = {
 	"INSERT INTO shard.held (place, type_id, shard, entity, seq, kind, epoch, stamp, src_type,"
@@ -44,7 +44,7 @@ static ShardStatement insert_ordered = {
 
 static ShardStatement select_stash = {
 	"SELECT seq, kind, epoch, stamp, src_type, src_entity, mid_node, mid_seq, payload, attempts,"
-	" next_at, number"
+	" next_at, number, pauses"
 	" FROM shard.held WHERE type_id = $1 AND shard = $2 AND entity = $3 AND place = 'stash'"
 	" AND seq > $5 ORDER BY seq LIMIT $4",
 	5,
@@ -52,7 +52,7 @@ static ShardStatement select_stash = {
 
 static ShardStatement select_ordered = {
 	"SELECT seq, kind, epoch, stamp, src_type, src_entity, mid_node, mid_seq, payload, attempts,"
-	" next_at, number"
+	" next_at, number, pauses"
 	" FROM shard.held WHERE type_id = $1 AND shard = $2 AND entity = $3 AND place = 'ordered'"
 	" ORDER BY number LIMIT $4",
 	4,
@@ -66,10 +66,11 @@ static ShardStatement delete_held = {
 	{INT4OID, INT4OID, TEXTOID, INT8OID, TEXTOID}};
 
 static ShardStatement update_held = {
-	"UPDATE shard.held SET attempts = $5, next_at = $6, sqlstate = $7, error = $8"
-	" WHERE type_id = $1 AND shard = $2 AND entity = $3 AND seq = $4 AND place = $9",
-	9,
-	{INT4OID, INT4OID, TEXTOID, INT8OID, INT4OID, TIMESTAMPTZOID, TEXTOID, TEXTOID, TEXTOID}};
+	"UPDATE shard.held SET attempts = $5, next_at = $6, sqlstate = $7, error = $8, pauses = $9"
+	" WHERE type_id = $1 AND shard = $2 AND entity = $3 AND seq = $4 AND place = $10",
+	10,
+	{INT4OID, INT4OID, TEXTOID, INT8OID, INT4OID, TIMESTAMPTZOID, TEXTOID, TEXTOID, BOOLOID,
+	 TEXTOID}};
 
 static ShardStatement insert_dead = {
 	"INSERT INTO shard.dead_letter (type_id, shard, entity, kind, epoch, stamp, src_type,"
@@ -110,7 +111,8 @@ static ShardStatement bury_left = {
 	" pg_catalog.min(held_at) FILTER (WHERE place = 'ordered')," \
 	" pg_catalog.count(*) FILTER (WHERE place = 'start')," \
 	" pg_catalog.max(attempts) FILTER (WHERE place = 'start')," \
-	" pg_catalog.max(next_at) FILTER (WHERE place = 'start')"
+	" pg_catalog.max(next_at) FILTER (WHERE place = 'start')," \
+	" (pg_catalog.array_agg(pauses ORDER BY seq) FILTER (WHERE place = 'stash'))[1]"
 #define SELECT_COUNTS COUNTS " FROM shard.held"
 #define GROUPED " GROUP BY type_id, shard, entity"
 
@@ -132,7 +134,8 @@ static ShardStatement select_count = {SELECT_COUNTS
 
 /* At most a number of rows, in the order of their keys. */
 static ShardStatement select_some_counts = {
-	COUNTS " FROM (SELECT type_id, shard, entity, place, seq, attempts, next_at, number, held_at"
+	COUNTS " FROM (SELECT type_id, shard, entity, place, seq, attempts, next_at, number, held_at,"
+		   " pauses"
 		   " FROM shard.held WHERE (type_id, shard, entity) > ($1, $2, $3)"
 		   " ORDER BY type_id, shard, entity LIMIT $4) h" GROUPED
 		   " ORDER BY type_id, shard, entity",
@@ -193,8 +196,16 @@ add_failure(ShardArguments *arguments, int attempts, TimestampTz next_at, const 
 	shard_statement_add_string(arguments, error == NULL ? NULL : error->message);
 }
 
+/* The same, and pauses */
+static void
+add_why(ShardArguments *arguments, const ShardHeldWhy *why)
+{
+	add_failure(arguments, why->attempts, why->next_at, why->error);
+	shard_statement_add(arguments, BoolGetDatum(why->pauses), false);
+}
+
 void
-shard_held_stash(const ShardRow *row, int attempts, TimestampTz next_at, const ErrorData *error)
+shard_held_stash(const ShardRow *row, const ShardHeldWhy *why)
 {
 	ShardArguments arguments = {0};
 
@@ -202,7 +213,7 @@ shard_held_stash(const ShardRow *row, int attempts, TimestampTz next_at, const E
 	shard_statement_add(&arguments, Int64GetDatum(row->seq), false);
 	shard_statement_add(&arguments, Int16GetDatum(row->kind), false);
 	add_message(&arguments, row);
-	add_failure(&arguments, attempts, next_at, error);
+	add_why(&arguments, why);
 	shard_statement_change_one(&insert_stash, &arguments, SPI_OK_INSERT);
 }
 
@@ -254,13 +265,13 @@ shard_held_delete(const ShardRow *row)
 }
 
 void
-shard_held_failed(const ShardRow *row, int attempts, TimestampTz next_at, const ErrorData *error)
+shard_held_failed(const ShardRow *row, const ShardHeldWhy *why)
 {
 	ShardArguments arguments = {0};
 
 	add_entity(&arguments, row);
 	shard_statement_add(&arguments, Int64GetDatum(row->seq), false);
-	add_failure(&arguments, attempts, next_at, error);
+	add_why(&arguments, why);
 	change_held(&update_held, &arguments, SPI_OK_UPDATE);
 }
 
@@ -361,6 +372,7 @@ read_held(uint64 number, MemoryContext context)
 	if (isnull)
 		held->next_at = 0;
 	held->number = shard_statement_int8(number, 12);
+	held->pauses = DatumGetBool(shard_statement_column(number, 13, &isnull));
 	return held;
 }
 
@@ -449,6 +461,8 @@ shard_held_load_ordered(int32 type_id, int shard, const char *entity, int entity
 static ShardHeldCount
 read_count(uint64 number)
 {
+	bool isnull;
+
 	return (ShardHeldCount){.stash = shard_statement_int8(number, 4),
 							.attempts = shard_statement_int4(number, 5),
 							.next_at = shard_statement_int8(number, 6),
@@ -457,7 +471,8 @@ read_count(uint64 number)
 							.oldest = shard_statement_int8(number, 9),
 							.start = shard_statement_int8(number, 10) > 0,
 							.starts = shard_statement_int4(number, 11),
-							.start_at = shard_statement_int8(number, 12)};
+							.start_at = shard_statement_int8(number, 12),
+							.pauses = DatumGetBool(shard_statement_column(number, 13, &isnull))};
 }
 
 ShardHeldCount

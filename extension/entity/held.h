@@ -36,14 +36,25 @@ typedef struct ShardHeld
 	int attempts;
 	TimestampTz next_at; /* 0: as soon as the entity can run */
 	int64 number;		 /* of place ordered */
+	bool pauses;		 /* its shard waits until next_at, too */
 } ShardHeld;
+
+/* Why a message waits. */
+typedef struct ShardHeldWhy
+{
+	int attempts;
+	TimestampTz next_at;	/* not before; 0: at once */
+	const ErrorData *error; /* of its last failure; NULL: it was not tried */
+	bool pauses;			/* its shard waits as long (E24) */
+} ShardHeldWhy;
 
 /* What is held of an entity. */
 typedef struct ShardHeldCount
 {
-	int64 stash;		  /* messages in the stash; 0: the next two mean nothing */
+	int64 stash;		  /* messages in the stash; 0: the next three mean nothing */
 	int attempts;		  /* of the first of them */
 	TimestampTz next_at;  /* not before; 0: as soon as the entity can run */
+	bool pauses;		  /* its shard waits as long */
 	int64 ordered;		  /* messages that wait for lower numbers; 0: the next two mean nothing */
 	int64 lowest;		  /* their lowest number */
 	TimestampTz oldest;	  /* since when the first of them is held */
@@ -52,12 +63,8 @@ typedef struct ShardHeldCount
 	TimestampTz start_at; /* not before; 0: it is quarantined */
 } ShardHeldCount;
 
-/*
- * Puts a message behind the stash rows of its entity. error: its failure, NULL if it was not tried. next_at: not before
- * this time, 0: at once.
- */
-extern void
-shard_held_stash(const ShardRow *row, int attempts, TimestampTz next_at, const ErrorData *error);
+/* Puts a message behind the stash rows of its entity. */
+extern void shard_held_stash(const ShardRow *row, const ShardHeldWhy *why);
 
 /*
  * The first rows of an entity's stash behind a seq, in order, as a list of ShardHeld *; at most limit, and fewer if
@@ -77,8 +84,7 @@ extern List *shard_held_load_ordered(int32 type_id, int shard, const char *entit
 extern void shard_held_delete(const ShardRow *row);
 
 /* Notes another failed attempt of a held message. */
-extern void
-shard_held_failed(const ShardRow *row, int attempts, TimestampTz next_at, const ErrorData *error);
+extern void shard_held_failed(const ShardRow *row, const ShardHeldWhy *why);
 
 /*
  * The entity of the row has to start before a message of it is handled, not before that time; 0: it is quarantined.

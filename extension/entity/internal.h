@@ -4,10 +4,10 @@
  *
  * In the order of the way. Each file calls those that come after it, and none that comes before (test/lint.pl):
  *		turn residents recovery report deliver deliver_ask stash order order_position handle start_failure failure
- *		dead_letter_room recount turn_commit stop turn_entity queue start call execution turn_limit turn_log stop_row
- *		passivate cache remember life local_type handler crash held state_copy state_purge state_orphan
- *		state_structure state_walk state state_table state_door state_hold timer timer_due timer_table timer_message
- *		timer_time
+ *		dead_letter_room recount turn_commit stop turn_entity queue pause history decider start call execution
+ *		turn_limit turn_log stop_row passivate cache remember life local_type handler crash held state_copy
+ *		state_purge state_orphan state_structure state_walk state state_table state_door state_hold timer timer_due
+ *		timer_table timer_message timer_time
  */
 #pragma once
 
@@ -67,6 +67,8 @@ typedef struct ShardTurn
 	TimestampTz read_at;		  /* at this time */
 	volatile sig_atomic_t ticked; /* since then; by a signal handler */
 	int64 cached;				  /* bytes of entities in memory when the turn began */
+	ShardFairShares fair;		  /* the time of types; outlives turns */
+	int64 fair_line;			  /* a type whose clock is ahead of it is put off */
 
 	/* deliver_ask.c */
 	List *replies; /* ShardReply *, to be sent after the commit */
@@ -91,8 +93,9 @@ typedef struct ShardTurn
 		*firing; /* of a timer, whose message is handled; NULL: the message is another one */
 
 	/* queue.c, stash.c */
-	dlist_head due;	 /* entities that wait, but not for their type; outlives turns */
-	bool stash_left; /* something due in stashes was not handled */
+	dlist_head due;	   /* entities that wait, but not for their type; outlives turns */
+	dlist_head pauses; /* entities that may pause their shard; outlives turns */
+	bool stash_left;   /* something due in stashes was not handled */
 } ShardTurn;
 
 extern ShardTurn shard_turn;
@@ -228,9 +231,6 @@ extern void shard_start_follow(ShardLocalType *local);
 /* A message has failed. True: it became a dead letter; false: it waits in the stash for another attempt. */
 extern bool shard_failure_dispose(ShardEntity *entity, const ShardRow *row, int attempts,
 								  bool from_stash, ErrorData *error);
-
-/* Whether trying again may help. */
-extern bool shard_failure_is_transient(int sqlstate);
 
 /* The error that answers an ask whose type cannot run; NULL: the type is not here. */
 extern ErrorData *shard_failure_of_type(const ShardType *type);
@@ -397,9 +397,9 @@ shard_queue_wait_for_room(ShardEntity *entity, const ShardRow *row, const ErrorD
 /* The entity cannot run now: its message is held. */
 extern ShardOutcome shard_queue_rest(ShardEntity *entity, const ShardRow *row, bool is_held);
 
-/* A message has failed, and is tried again after a pause, in microseconds. */
-extern void shard_queue_retry(ShardEntity *entity, const ShardRow *row, int attempts, int64 pause,
-							  bool is_held, const ErrorData *error);
+/* A message has failed, and is tried again. */
+extern void
+shard_queue_retry(ShardEntity *entity, const ShardRow *row, const ShardHeldWhy *why, bool is_held);
 
 /* Whether a held message has to wait for its next attempt. If so, its entity waits, too. */
 extern bool shard_queue_is_early(ShardEntity *entity, const ShardHeld *held);
@@ -443,6 +443,40 @@ extern void shard_queue_forget(ShardEntity *entity);
 /* The entity has to start before its messages, not before that time, after failing so often; it has started. */
 extern void shard_queue_start(ShardEntity *entity, int starts, TimestampTz not_before);
 extern void shard_queue_has_started(ShardEntity *entity);
+
+/* ---- pause.c: shards that wait after an escalation -------------------------------------------- */
+
+/* In a turn, or at start: the entity's wait was set; it may pause its shard. */
+extern void shard_pause_note(ShardEntity *entity);
+
+/* After a commit or an abort; and before the entity leaves memory. */
+extern void shard_pause_follow(ShardEntity *entity);
+extern void shard_pause_forget(ShardEntity *entity);
+
+/* Until when a shard waits; 0: it does not. */
+extern TimestampTz shard_pause_search(const ShardLocalType *local, int shard);
+
+static inline TimestampTz
+shard_pause_until(const ShardLocalType *local, int shard)
+{
+	return likely(dlist_is_empty(&shard_turn.pauses)) ? 0 : shard_pause_search(local, shard);
+}
+
+/* ---- history.c: failures of an entity --------------------------------------------------------- */
+
+/* How many of the entity's failures were judged in the last microseconds. */
+extern int shard_history_count(const ShardEntity *entity, int64 window);
+
+/* Notes one; pause: in microseconds, with a retry or a pause of the shard. */
+extern void
+shard_history_note(ShardEntity *entity, const ErrorData *error, const ShardEntityFailure *failure,
+				   ShardEntityVerdict verdict, int64 pause);
+
+/* ---- decider.c: the type's own word on a failure ---------------------------------------------- */
+
+/* Asks the decider. False: there is none, or it has left the decision to the setting, or could not be asked. */
+extern bool shard_decider_ask(ShardEntity *entity, const ErrorData *error, int attempts,
+							  ShardEntityDecision *decision);
 
 /* ---- start.c: an entity starts ---------------------------------------------------------------- */
 
@@ -537,6 +571,21 @@ shard_turn_begin_message(const ShardRow *row)
 	}
 }
 
+/* Whether the type's messages wait for a later turn, since it has used up its share of the worker's time (E27). */
+static inline bool
+shard_turn_puts_off(const ShardLocalType *local)
+{
+	return unlikely(local->share.clock > shard_turn.fair_line);
+}
+
+/* Something of the type was put off for that; and the type has something in the turn. */
+extern void shard_turn_note_put_off(ShardLocalType *local);
+extern void shard_turn_join(ShardLocalType *local);
+
+/* The turn begins to be measured; and code of the type has run since it was measured last, in so many calls. */
+extern void shard_turn_measure_begin(void);
+extern void shard_turn_measure(ShardLocalType *local, int calls);
+
 /* ---- turn_log.c: lines for the server's log, once the turn is committed ----------------------- */
 
 typedef enum ShardTurnLogKind
@@ -545,10 +594,12 @@ typedef enum ShardTurnLogKind
 	SHARD_TURN_LOG_NUMBER,		/* a dead letter, because of its number */
 	SHARD_TURN_LOG_DEAD_LETTER, /* because it failed */
 	SHARD_TURN_LOG_RECOUNT,
-	SHARD_TURN_LOG_BURIED, /* messages of a type that was dropped */
-	SHARD_TURN_LOG_LEFT,   /* messages that waited for a shard that begins again */
-	SHARD_TURN_LOG_FULL,   /* there are as many dead letters as may be */
-	SHARD_TURN_LOG_START,  /* entities that are quarantined: they fail to start */
+	SHARD_TURN_LOG_BURIED,	/* messages of a type that was dropped */
+	SHARD_TURN_LOG_LEFT,	/* messages that waited for a shard that begins again */
+	SHARD_TURN_LOG_FULL,	/* there are as many dead letters as may be */
+	SHARD_TURN_LOG_START,	/* entities that are quarantined: they fail to start */
+	SHARD_TURN_LOG_PAUSE,	/* a shard pauses */
+	SHARD_TURN_LOG_DECIDER, /* a decider could not decide */
 	SHARD_TURN_LOG_KINDS
 } ShardTurnLogKind;
 

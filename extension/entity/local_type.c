@@ -175,7 +175,7 @@ shard_local_problem(const ShardType *type, int *sqlstate)
 	if (problem == NULL)
 		problem = shard_handler_problem(type, sqlstate);
 	if (problem == NULL)
-		problem = shard_handler_ordered_by_problem(type, sqlstate);
+		problem = shard_handler_home_problem(type, sqlstate);
 	if (problem == NULL)
 		problem = shard_state_problem(type, sqlstate);
 	return problem;
@@ -272,6 +272,7 @@ shard_local_refresh(ShardLocalType *local)
 	{
 		shard_handler_free(&local->handler);
 		shard_handler_free(&local->ordered_by);
+		shard_handler_free(&local->decider);
 		local->runnable = false;
 		return;
 	}
@@ -290,6 +291,7 @@ shard_local_refresh(ShardLocalType *local)
 	/* The next call compiles it again; if that fails, it is that call's failure. */
 	shard_handler_free(&local->handler);
 	shard_handler_free(&local->ordered_by);
+	shard_handler_free(&local->decider);
 	say_problem(local, sqlstate, problem);
 	local->runnable = problem == NULL && type->mode == SHARD_MODE_HOSTING && !shard_local_keeps();
 }

@@ -307,7 +307,7 @@ judge_failure(ShardEntity *entity, const ShardRow *row, int attempts, bool is_he
 	int sqlstate;
 
 	/* the function was dropped meanwhile, or the worker was cancelled: the message is not to blame */
-	if (cancelled || shard_handler_ordered_by_problem(entity->local->type, &sqlstate) != NULL)
+	if (cancelled || shard_handler_home_problem(entity->local->type, &sqlstate) != NULL)
 		return shard_queue_rest(entity, row, is_held);
 	return shard_failure_dispose(entity, row, attempts, is_held, error) ? SHARD_MESSAGE_GONE
 																		: SHARD_MESSAGE_RESTS;

@@ -29,6 +29,14 @@ shard_queue_count(ShardLocalType *local, int64 delta)
 		shard_buffer_catch_up(local->type);
 }
 
+/* How long a message may wait for its next attempt. */
+static int64
+longest(const ShardType *type, bool pauses)
+{
+	return pauses ? Max(type->max_retry_backoff, type->shard_failure_backoff)
+				  : type->max_retry_backoff;
+}
+
 /* Whether its stash is to be looked at when its time has come. */
 static inline bool
 is_due(const ShardWait *wait)
@@ -58,6 +66,7 @@ void
 shard_queue_follow(ShardEntity *entity)
 {
 	set_due(entity, is_due(&entity->saved_wait) || waits_for_number(entity));
+	shard_pause_follow(entity);
 }
 
 void
@@ -81,6 +90,7 @@ void
 shard_queue_forget(ShardEntity *entity)
 {
 	set_due(entity, false);
+	shard_pause_forget(entity);
 	if (entity->saved_wait.waiting != 0)
 		shard_queue_count(entity->local, -entity->saved_wait.waiting);
 	shard_life_leave(entity);
@@ -100,7 +110,7 @@ shard_queue_shorten_waits(void)
 			continue; /* that pause is another one (start.c) */
 		entity->saved_wait.not_before =
 			Min(entity->saved_wait.not_before,
-				shard_turn.now + entity->local->type->max_retry_backoff);
+				shard_turn.now + longest(entity->local->type, entity->saved_wait.pauses));
 		entity->wait = entity->saved_wait;
 	}
 }
@@ -112,9 +122,11 @@ shard_queue_retry_is_due(void)
 
 	dlist_foreach (iter, &shard_turn.due)
 	{
-		const ShardWait *wait = &dlist_container(ShardEntity, due, iter.cur)->saved_wait;
+		const ShardEntity *entity = dlist_container(ShardEntity, due, iter.cur);
+		const ShardWait *wait = &entity->saved_wait;
 
-		if ((wait->attempts > 0 || wait->start) && wait->not_before <= shard_turn.now)
+		if ((wait->attempts > 0 || wait->start) && wait->not_before <= shard_turn.now &&
+			shard_pause_until(entity->local, entity->shard) == 0)
 			return true;
 	}
 	return false;
@@ -124,13 +136,14 @@ shard_queue_retry_is_due(void)
 static ShardWait
 wait_of(const ShardLocalType *local, const ShardHeldCount *held)
 {
-	TimestampTz latest = GetCurrentTimestamp() + local->type->max_retry_backoff;
+	TimestampTz latest = GetCurrentTimestamp() + longest(local->type, held->pauses);
 
 	return (ShardWait){.deferred = true,
 					   .suspended = !local->runnable,
 					   .attempts = held->attempts,
 					   .not_before = held->start ? shard_start_not_before(local->type, held)
-												 : Min(held->next_at, latest)};
+												 : Min(held->next_at, latest),
+					   .pauses = held->pauses && !held->start};
 }
 
 /*
@@ -163,6 +176,7 @@ shard_queue_set(ShardEntity *entity, const ShardHeldCount *held)
 	entity->wait.waiting = held->stash + held->ordered;
 	entity->wait.start = held->start;
 	entity->wait.starts = held->starts;
+	shard_pause_note(entity);
 	if (held->ordered > 0 || entity->ordering != NULL)
 		set_queue(entity, held);
 	shard_life_follow(entity);
@@ -172,7 +186,7 @@ void
 shard_queue_defer(ShardEntity *entity, const ShardRow *row, TimestampTz until, bool suspended)
 {
 	shard_execution_end_user_code();
-	shard_held_stash(row, 0, 0, NULL);
+	shard_held_stash(row, &(ShardHeldWhy){0});
 	entity->wait.deferred = true;
 	entity->wait.suspended = suspended;
 	entity->wait.not_before = Max(entity->wait.not_before, until);
@@ -186,7 +200,7 @@ shard_queue_wait_for_room(ShardEntity *entity, const ShardRow *row, const ErrorD
 {
 	TimestampTz next_at = GetCurrentTimestamp() + entity->local->type->max_retry_backoff;
 
-	shard_held_stash(row, 0, next_at, error);
+	shard_held_stash(row, &(ShardHeldWhy){.next_at = next_at, .error = error});
 	entity->wait.waiting++;
 	entity->wait.deferred = true;
 	entity->wait.not_before = Max(entity->wait.not_before, next_at);
@@ -195,21 +209,20 @@ shard_queue_wait_for_room(ShardEntity *entity, const ShardRow *row, const ErrorD
 }
 
 void
-shard_queue_retry(ShardEntity *entity, const ShardRow *row, int attempts, int64 pause, bool is_held,
-				  const ErrorData *error)
+shard_queue_retry(ShardEntity *entity, const ShardRow *row, const ShardHeldWhy *why, bool is_held)
 {
-	TimestampTz next_at = GetCurrentTimestamp() + pause;
-
 	if (is_held)
-		shard_held_failed(row, attempts, next_at, error);
+		shard_held_failed(row, why);
 	else
 	{
-		shard_held_stash(row, attempts, next_at, error);
+		shard_held_stash(row, why);
 		entity->wait.waiting++;
 	}
 	entity->wait.deferred = true;
-	entity->wait.attempts = attempts;
-	entity->wait.not_before = next_at;
+	entity->wait.attempts = why->attempts;
+	entity->wait.not_before = why->next_at;
+	entity->wait.pauses = why->pauses;
+	shard_pause_note(entity);
 	shard_life_follow(entity);
 }
 
@@ -236,6 +249,7 @@ shard_queue_start(ShardEntity *entity, int starts, TimestampTz not_before)
 	entity->wait.deferred = true;
 	entity->wait.suspended = false;
 	entity->wait.not_before = not_before;
+	entity->wait.pauses = false; /* that was for another time */
 	entity->wait.blocked_by = 0;
 	shard_life_follow(entity);
 }
@@ -255,8 +269,10 @@ shard_queue_is_early(ShardEntity *entity, const ShardHeld *held)
 		return false;
 	entity->wait.deferred = true;
 	entity->wait.not_before =
-		Min(held->next_at, shard_turn.now + entity->local->type->max_retry_backoff);
+		Min(held->next_at, shard_turn.now + longest(entity->local->type, held->pauses));
 	entity->wait.attempts = held->attempts;
+	entity->wait.pauses = held->pauses;
+	shard_pause_note(entity);
 	shard_life_follow(entity);
 	return true;
 }
@@ -268,6 +284,7 @@ shard_queue_remove(ShardEntity *entity, const ShardRow *row)
 	shard_held_delete(row);
 	entity->wait.waiting--;
 	entity->wait.attempts = 0;
+	entity->wait.pauses = false;
 }
 
 void

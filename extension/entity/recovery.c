@@ -68,6 +68,7 @@ shard_recovery_add(ShardLocalType *local, int shard)
 	MemoryContextSwitchTo(old);
 	if (recovery->now.shard == shard)
 		recovery->now.shard = -1;
+	recovery->not_before = 0; /* the others may pause */
 	shard_local_count(local, shard)->remembered = 0;
 	wanted = true;
 }
@@ -141,17 +142,32 @@ seek(ShardLocalType *local)
 	return !recovery->seeks;
 }
 
-/* Goes on to the next shard, if the walk is in none. False: there is no other. */
+/*
+ * Goes on to the next shard, if the walk is in none. False: there is no other, or all of them pause (E24), which the
+ * type waits for.
+ */
 static bool
-enter_shard(ShardRecovery *recovery)
+enter_shard(ShardLocalType *local)
 {
+	ShardRecovery *recovery = &local->recovery;
+	TimestampTz until = DT_NOEND;
 	int shard = -1;
 
 	if (recovery->now.shard >= 0)
 		return true;
 	while ((shard = bms_next_member(recovery->shards, shard)) >= 0)
-		if (!list_member_int(recovery->finished, shard))
+	{
+		TimestampTz pause;
+
+		if (list_member_int(recovery->finished, shard))
+			continue;
+		pause = shard_pause_until(local, shard);
+		if (pause == 0)
 			break;
+		until = Min(until, pause);
+	}
+	if (shard < 0 && until != DT_NOEND)
+		recovery->not_before = until;
 	if (shard < 0)
 		return false;
 	recovery->now.shard = shard;
@@ -340,6 +356,7 @@ walk(ShardLocalType *local, MemoryContext context)
 	ShardRecovery *recovery = &local->recovery;
 	ShardStatePiece piece;
 	List *entities;
+	TimestampTz pause;
 	int64 limit;
 	bool goes_on;
 
@@ -347,6 +364,12 @@ walk(ShardLocalType *local, MemoryContext context)
 	{
 		leave_shard(recovery);
 		return true;
+	}
+	pause = shard_pause_until(local, recovery->now.shard);
+	if (pause != 0)
+	{
+		recovery->not_before = pause;
+		return false;
 	}
 	limit = allowance(local);
 	if (limit == 0)
@@ -389,10 +412,15 @@ run_type(ShardLocalType *local, void *arg)
 	if (!recovery->on || shard_turn_ready_type(local->type->type_id) != local ||
 		!is_pending(local) || recovery->not_before > shard_turn.now)
 		return;
+	if (shard_turn_puts_off(local))
+	{
+		shard_turn_note_put_off(local);
+		return;
+	}
 	context = AllocSetContextCreate(shard_turn.context, "shard recovery", ALLOCSET_DEFAULT_SIZES);
 	while (!shard_turn_is_over())
 	{
-		if ((recovery->seeks && !seek(local)) || !enter_shard(recovery) || !walk(local, context))
+		if ((recovery->seeks && !seek(local)) || !enter_shard(local) || !walk(local, context))
 			break;
 	}
 	MemoryContextDelete(context);

@@ -47,8 +47,8 @@ shard_start_failed(ShardEntity *entity, const ErrorData *error)
 									  .restart_backoff = type->restart_backoff};
 	int attempts = entity->wait.starts + 1;
 	int64 pause;
-	bool again = shard_entity_restarts(&limits, attempts,
-									   shard_failure_is_transient(error->sqlerrcode), &pause);
+	bool transient = shard_entity_hope(unpack_sql_state(error->sqlerrcode)) != SHARD_ENTITY_LASTS;
+	bool again = shard_entity_restarts(&limits, attempts, transient, &pause);
 
 	shard_turn.errors++;
 	shard_local_count(entity->local, entity->shard)->errors++;

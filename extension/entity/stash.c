@@ -54,6 +54,17 @@ read_piece(const ShardEntity *entity, StashPiece *piece, int limit)
 	MemoryContextSwitchTo(old);
 }
 
+/* Whether other types go first (E27). Then the next turn comes back to the entity. */
+static bool
+is_put_off(ShardEntity *entity)
+{
+	if (!shard_turn_puts_off(entity->local))
+		return false;
+	shard_turn_note_put_off(entity->local);
+	shard_turn.stash_left = true;
+	return true;
+}
+
 /* Handles the first messages of a piece, and what waited for their numbers. */
 static void
 run_piece(ShardEntity *entity, StashPiece *piece)
@@ -65,7 +76,8 @@ run_piece(ShardEntity *entity, StashPiece *piece)
 		ShardHeld *held = lfirst(cell);
 		ShardOutcome outcome;
 
-		piece->ended = shard_turn_is_over() || shard_queue_is_early(entity, held);
+		piece->ended =
+			shard_turn_is_over() || is_put_off(entity) || shard_queue_is_early(entity, held);
 		if (piece->ended)
 			return;
 		outcome = run_held(entity, held);
@@ -154,9 +166,10 @@ run_due(ShardEntity *entity)
 static TimestampTz
 due_at(const ShardEntity *entity)
 {
-	if (entity->wait.deferred)
-		return Max(entity->wait.not_before, 1);
-	return shard_order_due_at(entity);
+	TimestampTz at =
+		entity->wait.deferred ? Max(entity->wait.not_before, 1) : shard_order_due_at(entity);
+
+	return Max(at, shard_pause_until(entity->local, entity->shard));
 }
 
 static bool
@@ -200,12 +213,14 @@ shard_stash_run_due(void)
 
 		if (!is_due(entity))
 			continue;
-		shard_turn.stash_left |= shard_turn_is_over();
-		if (shard_turn.stash_left)
+		if (shard_turn_is_over())
 		{
 			next = iter.cur;
+			shard_turn.stash_left = true;
 			break;
 		}
+		if (is_put_off(entity))
+			continue;
 		run_due(entity);
 	}
 

@@ -69,6 +69,7 @@ shard_turn_init(ShardLanes lanes, const ShardPresence *presence)
 		AllocSetContextCreate(TopMemoryContext, "shard turn", ALLOCSET_DEFAULT_SIZES);
 	slist_init(&shard_turn.types);
 	dlist_init(&shard_turn.due);
+	dlist_init(&shard_turn.pauses);
 	shard_cache_init();
 	shard_handle_init(lanes);
 	shard_timer_due_init(lanes);
@@ -162,6 +163,7 @@ shard_turn_begin(bool careful)
 {
 	shard_turn.fenced = false;
 	shard_turn.now = GetCurrentTimestamp();
+	shard_turn_measure_begin();
 	shard_turn.count = shard_turn.ran = 0;
 	shard_turn.blames_last = false;
 	shard_turn.overtaken = false;
@@ -206,6 +208,7 @@ static void
 finish_type(ShardLocalType *local)
 {
 	slist_iter iter;
+	int calls = 0;
 
 	if (local->type->batch)
 	{
@@ -215,7 +218,9 @@ finish_type(ShardLocalType *local)
 
 			shard_call_batch(entity);
 			shard_order_heed(entity);
+			calls++;
 		}
+		shard_turn_measure(local, calls);
 	}
 	slist_foreach (iter, &local->touched)
 	{

@@ -130,6 +130,9 @@ extern bool shard_turn_is_large(void);
  */
 extern void shard_turn_put_aside(bool aside);
 
+/* Whether messages wait for the next turn alone, since their types have used up their share of the time (E27). */
+extern bool shard_turn_has_put_off(void);
+
 /* Counts a row that was passed and is not for an entity here towards the turn's length. */
 extern void shard_turn_pass(void);
 

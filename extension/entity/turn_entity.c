@@ -78,6 +78,7 @@ shard_turn_enlist(ShardEntity *entity)
 	if (!local->in_turn)
 	{
 		local->in_turn = true;
+		shard_turn_join(local);
 		slist_init(&local->touched);
 		slist_push_head(&shard_turn.types, &local->turn_link);
 	}
@@ -279,6 +280,7 @@ undo_entity(ShardEntity *entity)
 	entity->saved_stop = entity->stop;
 #endif
 	entity->stop = entity->saved_stop;
+	shard_pause_follow(entity);
 	begin_ordering(entity);
 	if (entity->stale)
 		shard_cache_forget(entity);

@@ -1,6 +1,7 @@
 /*
  * entity/turn_limit.c
- *		How much of what a turn may take: messages, time, memory; of each source its share (doc/protocol.md D6).
+ *		How much of what a turn may take: messages, time, memory; of each source, and of each type, its share
+ *		(doc/protocol.md D6, E27).
  *
  * Comes from: the files that begin another message: process/region_turn.c, stash.c, order.c.
  */
@@ -40,19 +41,92 @@ shard_turn_set_single(bool single)
 	shard_turn.single = single;
 }
 
+/* ---- which type's turn it is -------------------------------------------------------------------- */
+
+/* A turn that looks for a message that failed leaves none out. */
+static void
+set_line(void)
+{
+	shard_turn.fair_line = shard_turn.exactly || shard_turn.careful
+							   ? PG_INT64_MAX
+							   : shard_turn.fair.clock + SHARD_FAIR_AHEAD;
+}
+
+void
+shard_turn_measure_begin(void)
+{
+	shard_fair_begin_turn(&shard_turn.fair, shard_turn.ran > 0,
+						  shard_turn.read_at == 0 ? 0 : shard_turn.now - shard_turn.read_at);
+	shard_turn.read_at = shard_turn.now;
+	shard_turn.unread = 0;
+	set_line();
+}
+
+static void
+spend(ShardLocalType *local, TimestampTz now, int calls)
+{
+	shard_fair_spend(&shard_turn.fair, &local->share, now - shard_turn.read_at, calls);
+	set_line();
+}
+
+void
+shard_turn_measure(ShardLocalType *local, int calls)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	spend(local, now, calls);
+	shard_turn.read_at = now;
+}
+
+void
+shard_turn_join(ShardLocalType *local)
+{
+	shard_fair_join(&shard_turn.fair, &local->share);
+}
+
+void
+shard_turn_note_put_off(ShardLocalType *local)
+{
+	shard_turn_join(local);
+	shard_fair_put_off(&shard_turn.fair, &local->share);
+}
+
+bool
+shard_turn_has_put_off(void)
+{
+	return shard_turn.fair.next != 0;
+}
+
+/* ---- how far each source may go ----------------------------------------------------------------- */
+
+/*
+ * Until when a source may go on. One that others have left no time has some of its own; the log has as much as what
+ * waited has taken before it, be that one long call.
+ */
+static TimestampTz
+deadline_of(ShardSource source)
+{
+	static const int64 until[SHARD_SOURCES] = {50000, 75000, 100000, 125000, 125000};
+	static const int64 own[SHARD_SOURCES] = {50000, 25000, 25000, 25000, 25000};
+	TimestampTz now = GetCurrentTimestamp();
+	int64 least = own[source];
+
+	if (source == SHARD_SOURCE_LOG)
+		least = Max(least, now - shard_turn.now);
+	return Max(shard_turn.now + until[source], now + least);
+}
+
 void
 shard_turn_begin_source(ShardSource source)
 {
-	/* until when each may go on, in microseconds */
-	static const int64 shares[SHARD_SOURCES] = {50000, 75000, 100000, 125000, 125000};
-
 	shard_turn.source = source;
 	shard_turn.before = shard_turn.count;
 	shard_turn.begun = false;
 	shard_turn.look = true;
 	shard_turn.read_each = 1;
 	shard_turn.exactly &= source != SHARD_SOURCE_ASKS;
-	shard_turn.deadline = shard_turn.now + shares[source];
+	set_line();
+	shard_turn.deadline = deadline_of(source);
 }
 
 /* Whether the turn holds as much as it may: states and messages, and entities that it has brought. */
@@ -85,6 +159,8 @@ is_past_deadline(void)
 	/* a clock that was set back says nothing */
 	shard_turn.read_each =
 		took >= 0 && took <= (TimestampTz) shard_turn.unread * BRIEF_US ? BRIEF_CALLS : 1;
+	if (shard_turn.at != NULL)
+		spend(shard_turn.at->local, now, shard_turn.unread);
 	shard_turn.unread = 0;
 	shard_turn.read_at = now;
 	shard_turn.past = now > shard_turn.deadline;

@@ -2,7 +2,7 @@
  * entity/turn_log.c
  *		What a turn has to say in the server's log: once it is committed, and not too often.
  *
- * Comes from: failure.c, order.c, recount.c, residents.c, dead_letter_room.c, while the turn runs; turn.c after the commit.
+ * Comes from: failure.c, decider.c, order.c, recount.c, residents.c, dead_letter_room.c, while the turn runs; turn.c after the commit.
  *
  * A turn that is undone runs again, and would say it again. Of each kind the turn's first event makes a
  * line, at most one a second; the others are counted, and the next line tells how many they were.
@@ -59,6 +59,8 @@ static const struct
 	[SHARD_TURN_LOG_LEFT] = {LOG, "more of this kind"},
 	[SHARD_TURN_LOG_FULL] = {WARNING, "more of this kind"},
 	[SHARD_TURN_LOG_START] = {WARNING, "more of this kind"},
+	[SHARD_TURN_LOG_PAUSE] = {WARNING, "more pause(s)"},
+	[SHARD_TURN_LOG_DECIDER] = {WARNING, "more of this kind"},
 };
 
 bool

@@ -153,11 +153,14 @@ CREATE TABLE shard.held (
     error      text,
     held_at    timestamptz NOT NULL DEFAULT pg_catalog.now(),
     number     int8,                         -- of place ordered
+    pauses     boolean NOT NULL DEFAULT false, -- the whole shard waits until next_at (E24)
     PRIMARY KEY (type_id, shard, entity, place, seq),
     CHECK ((place = 'ordered') = (number IS NOT NULL))
 ) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000);
 REVOKE ALL ON shard.held FROM PUBLIC;
 CREATE UNIQUE INDEX held_ordered ON shard.held (type_id, shard, entity, number) WHERE place = 'ordered';
+
+CREATE INDEX held_pauses ON shard.held (type_id, shard) WHERE pauses;
 
 /*
  * How far entities of types with ordered_by are in their messages' numbers (D25).
@@ -200,6 +203,27 @@ CREATE TABLE shard.timer (
 ) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000);
 REVOKE ALL ON shard.timer FROM PUBLIC;
 CREATE INDEX timer_due ON shard.timer (lane, due, generation);
+
+/*
+ * The last failures of entities, as they were judged (E26). Part of the shard, as the stash is; written by the turns
+ * that judge. seq numbers the failures of one entity.
+ */
+CREATE TABLE shard.history (
+    type_id  int4 NOT NULL,
+    shard    int4 NOT NULL,
+    entity   text COLLATE "C" NOT NULL,
+    seq      int8 NOT NULL,
+    at       timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+    sqlstate text NOT NULL,
+    error    text NOT NULL,
+    attempts int4 NOT NULL,                   -- of the message, this one included
+    decision text NOT NULL,
+    outcome  text NOT NULL,
+    pause    int8,                            -- microseconds until the next attempt; NULL: none
+    PRIMARY KEY (type_id, shard, entity, seq)
+) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000);
+REVOKE ALL ON shard.history FROM PUBLIC;
+CREATE INDEX ON shard.history (type_id, at);
 
 /* Messages that were given up (P8): nothing is dropped in silence. */
 CREATE TABLE shard.dead_letter (

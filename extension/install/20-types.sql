@@ -44,11 +44,16 @@ CREATE FUNCTION @extschema@.shard_start(
     entity_recovery_frequency interval DEFAULT '100 ms',
     entity_recovery_number    int4 DEFAULT 5,
     start_message         jsonb DEFAULT NULL,
-    entity_restart_backoff interval DEFAULT '10 s'
+    entity_restart_backoff interval DEFAULT '10 s',
+    supervision           text DEFAULT 'restart',
+    decider               text DEFAULT NULL,
+    max_restarts          int4 DEFAULT NULL,
+    restart_window        interval DEFAULT '1 min',
+    shard_failure_backoff interval DEFAULT '10 s'
 ) RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_start';
-GRANT EXECUTE ON FUNCTION @extschema@.shard_start(text, text, int4, text, text, text, text, text, text, jsonb, text, interval, int4, interval, interval, interval, interval, int8, int4, text, int4, interval, int4, int4, int8, text, int4, jsonb, jsonb, boolean, text, interval, int4, jsonb, interval) TO PUBLIC;
-COMMENT ON FUNCTION @extschema@.shard_start(text, text, int4, text, text, text, text, text, text, jsonb, text, interval, int4, interval, interval, interval, interval, int8, int4, text, int4, interval, int4, int4, int8, text, int4, jsonb, jsonb, boolean, text, interval, int4, jsonb, interval) IS 'starts an entity type: messages to its entities are handled by the given function';
+GRANT EXECUTE ON FUNCTION @extschema@.shard_start(text, text, int4, text, text, text, text, text, text, jsonb, text, interval, int4, interval, interval, interval, interval, int8, int4, text, int4, interval, int4, int4, int8, text, int4, jsonb, jsonb, boolean, text, interval, int4, jsonb, interval, text, text, int4, interval, interval) TO PUBLIC;
+COMMENT ON FUNCTION @extschema@.shard_start(text, text, int4, text, text, text, text, text, text, jsonb, text, interval, int4, interval, interval, interval, interval, int8, int4, text, int4, interval, int4, int4, int8, text, int4, jsonb, jsonb, boolean, text, interval, int4, jsonb, interval, text, text, int4, interval, interval) IS 'starts an entity type: messages to its entities are handled by the given function';
 
 /* Routes messages of a type without running its entities; there is no other node yet. */
 CREATE FUNCTION @extschema@.shard_start_proxy(

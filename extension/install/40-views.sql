@@ -113,11 +113,14 @@ COMMENT ON VIEW shard.parked_remains IS 'parked messages that keep this node fro
 
 /*
  * parked: messages of the shard that cannot be handled now, whatever they wait for. remembered: entities that start with
- * the shard, of those that were looked at while it is recovering.
+ * the shard, of those that were looked at while it is recovering. paused_until: after an escalation nothing of the shard
+ * runs before that.
  */
 CREATE VIEW @extschema@.shard_region_stats WITH (security_barrier) AS
 SELECT t.type_name, s.shard, s.entities, s.messages_handled, s.errors, s.parked,
-       s.left_idle, s.left_limit, s.left_memory, s.remembered, s.recovering
+       s.left_idle, s.left_limit, s.left_memory, s.remembered, s.recovering,
+       (SELECT max(p.next_at) FROM shard.held_here p
+        WHERE p.type_id = s.type_id AND p.shard = s.shard AND p.pauses AND p.next_at > clock_timestamp()) AS paused_until
 FROM (
     SELECT r.type_id, r.shard,
            sum(r.entities)::int8         AS entities,

@@ -244,7 +244,8 @@ handle(ShardRegion *region, ShardTurnResult *result)
 	shard_turn_finish();
 	write_log(region, result);
 	result->more = !all || result->parked || shard_stash_is_left() || shard_routing_is_left() ||
-				   result->asks_left || shard_recovery_next_due() <= result->start;
+				   result->asks_left || shard_turn_has_put_off() ||
+				   shard_recovery_next_due() <= result->start;
 	result->clean = all;
 }
 

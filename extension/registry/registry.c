@@ -193,6 +193,7 @@ take_over(const ShardType *row)
 	merged.ordered_by_name = type->ordered_by_name;
 	merged.stop_message = type->stop_message;
 	merged.start_message = type->start_message;
+	merged.decider_name = type->decider_name;
 	merged.search_path = shard_registry_path_take(row->search_path, &merged.path_number);
 	merged.counter = type->counter;
 	merged.shard_id_call = type->shard_id_call;
@@ -211,6 +212,7 @@ take_over(const ShardType *row)
 	replace_string(&type->ordered_by_name, row->ordered_by_name);
 	replace_message(&type->stop_message, row->stop_message);
 	replace_message(&type->start_message, row->start_message);
+	replace_string(&type->decider_name, row->decider_name);
 }
 
 /* Notes what the rows were made from, for the callbacks, in a context of its own. */
@@ -230,9 +232,9 @@ watch_rows(List *rows, Oid type_table)
 	foreach (cell, rows)
 	{
 		const Row *row = lfirst(cell);
-		const Oid found[] = {row->type.handler, row->type.entity_id_extractor,
+		const Oid found[] = {row->type.handler,			  row->type.entity_id_extractor,
 							 row->type.message_extractor, row->type.shard_id_extractor,
-							 row->type.ordered_by};
+							 row->type.ordered_by,		  row->type.decider};
 
 		if (row->type.mode == SHARD_MODE_DROPPED)
 			continue;
@@ -249,7 +251,8 @@ watch_rows(List *rows, Oid type_table)
 				GetSysCacheHashValue1(PROCOID, ObjectIdGetDatum(found[i]));
 		}
 		if (!OidIsValid(row->type.handler) || row->type.missing_extractor != NULL ||
-			(row->type.ordered_by_name != NULL && !OidIsValid(row->type.ordered_by)))
+			(row->type.ordered_by_name != NULL && !OidIsValid(row->type.ordered_by)) ||
+			(row->type.decider_name != NULL && !OidIsValid(row->type.decider)))
 			fresh.any_function = true;
 	}
 

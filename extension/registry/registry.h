@@ -13,6 +13,7 @@
 #include "utils/jsonb.h"
 
 #include "core/base/message.h"
+#include "core/entity/entity.h"
 #include "core/entity/passivation.h"
 #include "shard.h"
 
@@ -80,6 +81,12 @@ typedef struct ShardType
 	Jsonb *start_message;	  /* a jsonb datum, delivered at each start; or NULL */
 	bool starts;			  /* something is done when an entity starts: one of the two */
 	int64 restart_backoff;	  /* microseconds, after a start that failed */
+	ShardEntityDecision supervision;
+	char *decider_name;	  /* schema-qualified, with argument types; NULL: none */
+	Oid decider;		  /* InvalidOid: dropped or renamed, messages wait */
+	int max_restarts;	  /* -1: any number */
+	int64 restart_window; /* microseconds, also the next one */
+	int64 shard_failure_backoff;
 
 	struct ShardTypeCounter *counter; /* shared; NULL until asked for */
 

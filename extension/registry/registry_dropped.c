@@ -58,7 +58,8 @@ shard_registry_dropped_end(int32 type_id)
 		"DELETE FROM shard.route WHERE type_id OPERATOR(pg_catalog.=) $1",
 		"DELETE FROM shard.shard_input WHERE type_id OPERATOR(pg_catalog.=) $1",
 		"DELETE FROM shard.ordered WHERE type_id OPERATOR(pg_catalog.=) $1",
-		"DELETE FROM shard.timer WHERE type_id OPERATOR(pg_catalog.=) $1"};
+		"DELETE FROM shard.timer WHERE type_id OPERATOR(pg_catalog.=) $1",
+		"DELETE FROM shard.history WHERE type_id OPERATOR(pg_catalog.=) $1"};
 
 	if (run("DELETE FROM shard.type WHERE type_id OPERATOR(pg_catalog.=)"
 			" (SELECT t.type_id FROM shard.type t WHERE t.type_id OPERATOR(pg_catalog.=) $1"

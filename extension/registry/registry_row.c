@@ -129,6 +129,13 @@ apply_settings(ShardType *type, const ShardSettings *settings)
 	if (type->has_ordered_from)
 		type->ordered_from = shard_settings_number(settings, SHARD_SETTING_ORDERED_FROM);
 	apply_start_settings(type, settings);
+	type->supervision = shard_entity_decision(settings->value[SHARD_SETTING_SUPERVISION]);
+	type->max_restarts = settings->value[SHARD_SETTING_MAX_RESTARTS] == NULL
+							 ? -1
+							 : (int) shard_settings_number(settings, SHARD_SETTING_MAX_RESTARTS);
+	type->restart_window = shard_settings_number(settings, SHARD_SETTING_RESTART_WINDOW);
+	type->shard_failure_backoff =
+		shard_settings_number(settings, SHARD_SETTING_SHARD_FAILURE_BACKOFF);
 }
 
 /* Finds out what the names of the type's extractors mean today. */
@@ -151,17 +158,15 @@ find_extractors(ShardType *type, const ShardSettings *settings, const Oid *bound
 	}
 }
 
-/* The same for ordered_by, which senders can do without: its type waits while it is missing. */
+/* The same for a function that senders can do without: its type waits while it is missing. */
 static void
-find_ordered_by(ShardType *type, const ShardSettings *settings, const Oid *bound)
+find_at_home(const ShardType *type, const char *setting, ShardExtractor which, const Oid *bound,
+			 char **name, Oid *function)
 {
-	const char *name = settings->value[SHARD_SETTING_ORDERED_BY];
-
-	if (name == NULL)
+	if (setting == NULL)
 		return;
-	type->ordered_by_name = pstrdup(name);
-	type->ordered_by = shard_routine_find_extractor(SHARD_EXTRACTOR_ORDERED_BY, name,
-													bound[SHARD_EXTRACTOR_ORDERED_BY], type->owner);
+	*name = pstrdup(setting);
+	*function = shard_routine_find_extractor(which, setting, bound[which], type->owner);
 }
 
 /* Copies the extractors' OIDs out of the row's vector, which is shorter if of an older version. */
@@ -261,7 +266,10 @@ shard_registry_row_read(HeapTuple tuple, TupleDesc desc, ShardType *type,
 	if (type->mode == SHARD_MODE_DROPPED)
 		return;
 	find_extractors(type, &settings, bound + 1);
-	find_ordered_by(type, &settings, bound + 1);
+	find_at_home(type, settings.value[SHARD_SETTING_ORDERED_BY], SHARD_EXTRACTOR_ORDERED_BY,
+				 bound + 1, &type->ordered_by_name, &type->ordered_by);
+	find_at_home(type, settings.value[SHARD_SETTING_DECIDER], SHARD_EXTRACTOR_DECIDER, bound + 1,
+				 &type->decider_name, &type->decider);
 }
 
 /*

@@ -30,15 +30,22 @@ static const struct
 {
 	const char *setting;
 	const char *form; /* for hints */
-	Oid argument;
 	Oid result;
+	int n_arguments;
+	Oid arguments[3];
 } extractor_table[SHARD_EXTRACTORS] = {
-	[SHARD_EXTRACTOR_ENTITY_ID] = {"entity_id_extractor", "f(jsonb) RETURNS text", JSONBOID,
-								   TEXTOID},
-	[SHARD_EXTRACTOR_MESSAGE] = {"message_extractor", "f(jsonb) RETURNS jsonb", JSONBOID, JSONBOID},
-	[SHARD_EXTRACTOR_SHARD_ID] = {"shard_id_extractor", "f(text) RETURNS int IMMUTABLE", TEXTOID,
-								  INT4OID},
-	[SHARD_EXTRACTOR_ORDERED_BY] = {"ordered_by", "f(jsonb) RETURNS int8", JSONBOID, INT8OID}};
+	[SHARD_EXTRACTOR_ENTITY_ID] =
+		{"entity_id_extractor", "f(jsonb) RETURNS text", TEXTOID, 1, {JSONBOID}},
+	[SHARD_EXTRACTOR_MESSAGE] =
+		{"message_extractor", "f(jsonb) RETURNS jsonb", JSONBOID, 1, {JSONBOID}},
+	[SHARD_EXTRACTOR_SHARD_ID] =
+		{"shard_id_extractor", "f(text) RETURNS int IMMUTABLE", INT4OID, 1, {TEXTOID}},
+	[SHARD_EXTRACTOR_ORDERED_BY] = {"ordered_by", "f(jsonb) RETURNS int8", INT8OID, 1, {JSONBOID}},
+	[SHARD_EXTRACTOR_DECIDER] = {"decider",
+								 "f(sqlstate text, message text, attempts int) RETURNS text",
+								 TEXTOID,
+								 3,
+								 {TEXTOID, TEXTOID, INT4OID}}};
 
 #define HANDLER_HINT \
 	"Write h(state T, message jsonb) RETURNS T, or for batches " \
@@ -209,8 +216,10 @@ shard_routine_resolve_handler(const char *text, ShardRoutine *routine)
 static bool
 is_extractor(ShardExtractor which, Form_pg_proc proc)
 {
-	return proc->prokind == PROKIND_FUNCTION && !proc->proretset && proc->pronargs == 1 &&
-		   proc->proargtypes.values[0] == extractor_table[which].argument &&
+	return proc->prokind == PROKIND_FUNCTION && !proc->proretset &&
+		   proc->pronargs == extractor_table[which].n_arguments &&
+		   memcmp(proc->proargtypes.values, extractor_table[which].arguments,
+				  proc->pronargs * sizeof(Oid)) == 0 &&
 		   proc->prorettype == extractor_table[which].result;
 }
 
@@ -303,7 +312,8 @@ can_extract(ShardExtractor which, Oid function)
 Oid
 shard_routine_find_extractor(ShardExtractor which, const char *name, Oid bound, Oid owner)
 {
-	Oid found = find_by_name(name, &extractor_table[which].argument, 1, bound, owner);
+	Oid found = find_by_name(name, extractor_table[which].arguments,
+							 extractor_table[which].n_arguments, bound, owner);
 
 	if (OidIsValid(found) && can_extract(which, found))
 		return found;

@@ -27,6 +27,7 @@ typedef enum ShardExtractor
 	SHARD_EXTRACTOR_MESSAGE,	/* f(jsonb) returns jsonb */
 	SHARD_EXTRACTOR_SHARD_ID,	/* f(text) returns int, immutable */
 	SHARD_EXTRACTOR_ORDERED_BY, /* f(jsonb) returns int8; runs at the home */
+	SHARD_EXTRACTOR_DECIDER,	/* f(text, text, int) returns text; likewise */
 	SHARD_EXTRACTORS
 } ShardExtractor;
 

@@ -7,6 +7,7 @@
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
+#include "core/entity/entity.h"
 #include "core/map/record.h"
 #include "base/duration.h"
 #include "registry/settings.h"
@@ -86,7 +87,14 @@ static const Setting setting_table[SHARD_SETTING_COUNT] = {
 											  PG_INT32_MAX},
 	[SHARD_SETTING_START_MESSAGE] = {"start_message", KIND_JSON},
 	[SHARD_SETTING_ENTITY_RESTART_BACKOFF] = {"entity_restart_backoff", KIND_DURATION, "10 s",
-											  MS(1), DAYS(1)}};
+											  MS(1), DAYS(1)},
+	[SHARD_SETTING_SUPERVISION] = {"supervision", KIND_CHOICE, "restart",
+								   .choices = SHARD_ENTITY_DECISION_NAMES},
+	[SHARD_SETTING_DECIDER] = {"decider", KIND_FUNCTION},
+	[SHARD_SETTING_MAX_RESTARTS] = {"max_restarts", KIND_INT, NULL, 0, SHARD_MOST_RESTARTS},
+	[SHARD_SETTING_RESTART_WINDOW] = {"restart_window", KIND_DURATION, "1 min", MS(10), DAYS(365)},
+	[SHARD_SETTING_SHARD_FAILURE_BACKOFF] = {"shard_failure_backoff", KIND_DURATION, "10 s", MS(1),
+											 DAYS(7)}};
 
 /* The name of a setting, as in shard_start. */
 const char *

@@ -113,6 +113,12 @@ static ShardStatement delete_timers = {
 	3,
 	{INT4OID, INT4OID, INT8OID}};
 
+static ShardStatement delete_history = {
+	"DELETE FROM shard.history WHERE ctid = ANY (ARRAY(SELECT ctid FROM shard.history"
+	" WHERE type_id = $1 AND shard = $2 LIMIT $3))",
+	3,
+	{INT4OID, INT4OID, INT8OID}};
+
 static ShardStatement delete_stash = {
 	"DELETE FROM shard.held WHERE ctid = ANY (ARRAY(SELECT ctid FROM shard.held"
 	" WHERE type_id = $1 AND shard = $2 LIMIT $3))",
@@ -432,7 +438,8 @@ shard_routing_store_discard(int32 type_id, int32 shard, int64 limit)
 	SPI_connect();
 	all = delete_some(&delete_stash, type_id, shard, limit) < limit &&
 		  delete_some(&delete_ordered, type_id, shard, limit) < limit &&
-		  delete_some(&delete_timers, type_id, shard, limit) < limit;
+		  delete_some(&delete_timers, type_id, shard, limit) < limit &&
+		  delete_some(&delete_history, type_id, shard, limit) < limit;
 	if (all)
 	{
 		/* one per origin and lane: few */

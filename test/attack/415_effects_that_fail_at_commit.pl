@@ -27,7 +27,7 @@ CREATE FUNCTION alice.at_commit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 	IF new.what = 'fails' THEN
 		RAISE EXCEPTION 'not at commit' USING ERRCODE = '23503';
 	ELSIF new.what = 'passes' THEN
-		RAISE EXCEPTION 'not yet' USING ERRCODE = '40001';
+		RAISE EXCEPTION 'not yet' USING ERRCODE = '40002';
 	ELSIF new.what = 'hangs' THEN
 		PERFORM pg_advisory_xact_lock(42);
 	END IF;
@@ -89,7 +89,7 @@ as('alice', join ';', $others, three('single', 'fails'), three('single', 'passes
 as('bob', q{SELECT shard_tell('fine', 'a', '{"n": 1}')});
 $node->wait_until(q{SELECT count(*) = 5 FROM shard_dead_letters}, 'what fails at the commit to be given up');
 $node->drain;
-is(dead('single'), 'fails 2 23503 1 not at commit; passes 2 40001 3 not yet', 'each after its attempts, with the error');
+is(dead('single'), 'fails 2 23503 1 not at commit; passes 2 40002 3 not yet', 'each after its attempts, with the error');
 for my $type ('batch', 'ordered', 'unnumbered')
 {
 	is(dead($type), 'fails 2 23503 1 not at commit', "also of type $type");

@@ -206,6 +206,14 @@ read_timers(ShardReader *reader, StringInfo out)
 }
 
 static void
+read_history(ShardReader *reader, StringInfo out)
+{
+	READ_ALL(ShardCopyHistory, shard_copy_get_history, shard_copy_put_history, reader, out,
+			 (look_at(record.entity, record.entity_len), look_at(record.error, record.error_len),
+			  look_at(record.outcome, record.outcome_len)));
+}
+
+static void
 read_copy_marks(ShardReader *reader, StringInfo out)
 {
 	READ_ALL(ShardStamp, shard_copy_get_mark, shard_copy_put_mark, reader, out, (void) 0);
@@ -233,10 +241,8 @@ read_fields(ShardReader *reader, StringInfo out)
 static void
 read_chunks(ShardReader *reader, StringInfo out)
 {
-	static void (*const parts[SHARD_COPY_PARTS])(ShardReader *,
-												 StringInfo) = {NULL,		  read_fields,
-																read_held,	  read_copy_marks,
-																read_ordered, read_timers};
+	static void (*const parts[SHARD_COPY_PARTS])(ShardReader *, StringInfo) = {
+		NULL, read_fields, read_held, read_copy_marks, read_ordered, read_timers, read_history};
 	const char *from = reader->at;
 	ShardCopyChunk chunk;
 
@@ -321,10 +327,10 @@ int
 LLVMFuzzerTestOneInput(const uint8 *data, size_t size)
 {
 	static void (*const readers[])(ShardReader *, StringInfo) = {
-		read_call,		read_parcels, read_facts,	   read_done,	read_received,
-		read_positions, read_streams, read_ask,		   read_answer, read_export,
-		read_import,	read_columns, read_counts,	   read_chunks, read_next,
-		read_held,		read_ordered, read_copy_marks, read_fields, read_timers};
+		read_call,	  read_parcels, read_facts,	 read_done,	  read_received, read_positions,
+		read_streams, read_ask,		read_answer, read_export, read_import,	 read_columns,
+		read_counts,  read_chunks,	read_next,	 read_held,	  read_ordered,	 read_copy_marks,
+		read_fields,  read_timers,	read_history};
 	ShardReader reader;
 	StringInfoData out;
 

@@ -284,7 +284,8 @@ write_copy(void)
 	ShardCopyTimer timer = {.entity = "e", .entity_len = 1, .name = "n", .name_len = 1};
 	ShardStamp mark = {SHARD_PREFIX_NODE, 1, 2, 3};
 	ShardCopyHeld held = {.entity = "e", .entity_len = 1, .kind = SHARD_KIND_TELL, .mid_node = 1};
-	StringInfoData out[11];
+	ShardCopyHistory history = {"e", 1, 1, 2, "22012", 5, "no", 2, 3, "restart", 7, "retry", 5, 4};
+	StringInfoData out[12];
 	StringInfoData answer;
 
 	timer.repeats = true;
@@ -318,6 +319,7 @@ write_copy(void)
 	shard_copy_put_field(&out[9], "x", 1);
 	shard_copy_put_field(&out[9], NULL, 0);
 	shard_copy_put_timer(&out[10], &timer);
+	shard_copy_put_history(&out[11], &history);
 
 	initStringInfo(&answer);
 	appendStringInfoChar(&answer, '\0');
@@ -326,7 +328,7 @@ write_copy(void)
 	shard_packet_put_section(&answer, SHARD_SECTION_COUNTS, 1, out[3].data + 1, out[3].len - 1);
 	for (int part = SHARD_COPY_STATE; part < SHARD_COPY_PARTS; part++)
 	{
-		static const int rows_of[SHARD_COPY_PARTS] = {0, 9, 6, 8, 7, 10};
+		static const int rows_of[SHARD_COPY_PARTS] = {0, 9, 6, 8, 7, 10, 11};
 		const StringInfoData *rows = &out[rows_of[part]];
 		ShardCopyChunk chunk = {part, 1, rows->data + 1, rows->len - 1};
 		int begin = out[4].len;

@@ -16,14 +16,16 @@ FORM_FUNCTIONS(shard_copy, chunk, ShardCopyChunk, _chunk)
 FORM_FUNCTIONS(shard_copy, position, ShardCopyPosition, _position)
 FORM_FUNCTIONS(shard_copy, held, ShardCopyHeld, _held)
 FORM_FUNCTIONS(shard_copy, ordered, ShardCopyOrdered, _ordered)
+FORM_FUNCTIONS(shard_copy, history, ShardCopyHistory, _history)
 FORM_FUNCTIONS(shard_copy, mark, ShardStamp, _mark)
 FORM_FUNCTIONS(shard_copy, timer, ShardCopyTimer, _timer)
 
-static const Form forms[] = {FORM(export, ShardExportCall), FORM(import, ShardImportCall),
-							 FORM(column, ShardCopyColumn), FORM(count, ShardCopyCount),
-							 FORM(chunk, ShardCopyChunk),	FORM(position, ShardCopyPosition),
-							 FORM(held, ShardCopyHeld),		FORM(ordered, ShardCopyOrdered),
-							 FORM(mark, ShardStamp),		FORM(timer, ShardCopyTimer)};
+static const Form forms[] = {FORM(export, ShardExportCall),	 FORM(import, ShardImportCall),
+							 FORM(column, ShardCopyColumn),	 FORM(count, ShardCopyCount),
+							 FORM(chunk, ShardCopyChunk),	 FORM(position, ShardCopyPosition),
+							 FORM(held, ShardCopyHeld),		 FORM(ordered, ShardCopyOrdered),
+							 FORM(mark, ShardStamp),		 FORM(timer, ShardCopyTimer),
+							 FORM(history, ShardCopyHistory)};
 
 static void
 check_good(const char *name, const void *record, const char *what)
@@ -61,6 +63,7 @@ full_held(void)
 	held.sqlstate_len = 5;
 	held.error = "division by zero";
 	held.error_len = 16;
+	held.pauses = true;
 	return held;
 }
 
@@ -93,6 +96,10 @@ test_round_trips(void)
 						   .error = ""};
 	check_good("held", &held, "one with few fields");
 	check_good("ordered", &(ShardCopyOrdered){"e", 1, PG_INT64_MIN, PG_INT64_MAX, 2, 3}, "one");
+	check_good("history",
+			   &(ShardCopyHistory){"e", 1, 1, -2, "22012", 5, "no", 2, 3, "stop", 4, "retry", 5,
+								   -1},
+			   "one");
 	check_good("mark", &(ShardStamp){SHARD_PREFIX_NODE, 1, 0, 1}, "one");
 	check_good("timer",
 			   &(ShardCopyTimer){"e", 1, "n", 1, PG_INT64_MIN, PG_INT64_MAX, -1, 5, true, 1, 2, 3,
@@ -171,7 +178,7 @@ test_bad(void)
 		{2, 0x80, 0}, /* count: a number too long */
 		{0, 2},		  /* count: of no part */
 		{2, 1},		  /* count: fewer than none */
-		{12, 0},	  /* position: of an unknown part */
+		{126, 0},	  /* position: of an unknown part */
 		{0, 1, 'x'},  /* position: nothing, and a key */
 	};
 	ShardCopyCount count;

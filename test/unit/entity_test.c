@@ -223,30 +223,128 @@ test_backoff(void)
 }
 
 static void
+test_jitter(void)
+{
+	is_int(shard_entity_jitter(1000000, 0), 1000000, "no chance: the whole pause");
+	is_int(shard_entity_jitter(1000000, PG_UINT32_MAX), 800004, "at most a fifth less");
+	is_int(shard_entity_jitter(1000000, PG_UINT32_MAX / 2), 900004, "half of that in the middle");
+	is_int(shard_entity_jitter(4, PG_UINT32_MAX), 4, "a tiny pause stays");
+	ok(shard_entity_jitter(INT64CONST(604800000000), PG_UINT32_MAX) > 0, "no overflow in a week");
+}
+
+static void
+test_hope(void)
+{
+	static const char *const passes[] = {"40001", "40P01", "55P03", "53000",
+										 "53100", "53200", "53300", "53400"};
+	static const char *const may_pass[] = {"40000", "40002", "40003", "58000", "58030",
+										   "57P01", "57P02", "57P03", "57P04"};
+	static const char *const lasts[] = {"22P02", "23505", "54000", "55000", "57000",
+										"57014", "P0001", "XX000", "42501", "57P05"};
+
+	for (int i = 0; i < (int) lengthof(passes); i++)
+		is_int(shard_entity_hope(passes[i]), SHARD_ENTITY_PASSES, "%s passes", passes[i]);
+	for (int i = 0; i < (int) lengthof(may_pass); i++)
+		is_int(shard_entity_hope(may_pass[i]), SHARD_ENTITY_MAY_PASS, "%s may pass", may_pass[i]);
+	for (int i = 0; i < (int) lengthof(lasts); i++)
+		is_int(shard_entity_hope(lasts[i]), SHARD_ENTITY_LASTS, "%s lasts", lasts[i]);
+	for (int i = 0; i < SHARD_ENTITY_DECISIONS; i++)
+		is_int(shard_entity_decision(shard_entity_decision_name((ShardEntityDecision) i)), i,
+			   "decision %d is known by its name", i);
+	is_int(shard_entity_decision("Restart"), SHARD_ENTITY_DECISIONS, "other words are none");
+}
+
+static const ShardEntityLimits limits = {.max_attempts = 3,
+										 .retry_backoff = 100,
+										 .max_retry_backoff = 150,
+										 .restart_backoff = 10000,
+										 .max_restarts = 2,
+										 .failure_backoff = 1000};
+
+/* What a failure leads to, with which pause; -1: none. Without jitter. */
+static void
+is_verdict(ShardEntityHope hope, ShardEntityDecision decision, bool decided, int attempts,
+		   int failures, ShardEntityVerdict verdict, int64 pause, const char *what)
+{
+	const ShardEntityFailure failure = {.hope = hope,
+										.decision = decision,
+										.decided = decided,
+										.attempts = attempts,
+										.failures = failures};
+	int64 got = -1;
+
+	is_int(shard_entity_judge(&limits, &failure, &got), verdict, "%s", what);
+	is_int(got, pause, "%s: pause", what);
+}
+
+/* Each decision, hope and number of attempts against what the rules E20 to E23 say. */
+static void
+test_all_verdicts(void)
+{
+	for (int hope = SHARD_ENTITY_LASTS; hope <= SHARD_ENTITY_PASSES; hope++)
+		for (int decision = 0; decision < SHARD_ENTITY_DECISIONS; decision++)
+			for (int decided = 0; decided < 2; decided++)
+				for (int attempts = 1; attempts <= 5; attempts++)
+					for (int failures = 1; failures <= 4; failures++)
+					{
+						bool patient = hope == SHARD_ENTITY_PASSES &&
+									   (!decided || decision == SHARD_ENTITY_RESTART);
+						int64 again = attempts == 1 ? 100 : 150;
+						ShardEntityVerdict verdict;
+						char what[100];
+
+						if (patient)
+							verdict = SHARD_ENTITY_RETRY;
+						else if (decision == SHARD_ENTITY_ESCALATE ||
+								 (hope != SHARD_ENTITY_PASSES && failures > 2))
+							verdict = SHARD_ENTITY_PAUSE_SHARD;
+						else if (decision == SHARD_ENTITY_STOP)
+							verdict = SHARD_ENTITY_BURY_AND_STOP;
+						else if (decision == SHARD_ENTITY_RESTART &&
+								 hope == SHARD_ENTITY_MAY_PASS && attempts < 3)
+							verdict = SHARD_ENTITY_RETRY;
+						else
+							verdict = SHARD_ENTITY_BURY;
+						snprintf(what, sizeof(what),
+								 "hope %d, decision %d%s, attempt %d, failure %d", hope, decision,
+								 decided ? " of a decider" : "", attempts, failures);
+						is_verdict((ShardEntityHope) hope, (ShardEntityDecision) decision, decided,
+								   attempts, failures, verdict,
+								   verdict == SHARD_ENTITY_RETRY		 ? again
+								   : verdict == SHARD_ENTITY_PAUSE_SHARD ? 1000
+																		 : -1,
+								   what);
+					}
+}
+
+static void
 test_supervision(void)
 {
-	const ShardEntityLimits limits = {.max_attempts = 3,
-									  .retry_backoff = 100,
-									  .max_retry_backoff = 150,
-									  .restart_backoff = 10000};
+	ShardEntityLimits others = limits;
+	ShardEntityFailure failure = {.hope = SHARD_ENTITY_LASTS, .attempts = 1, .failures = 1000000};
 	int64 pause = -1;
 
-	is_int(shard_entity_judge(&limits, SHARD_ENTITY_RESTART, true, 1, &pause), SHARD_ENTITY_RETRY,
-		   "the first failure that may pass is tried again");
-	is_int(pause, 100, "after retry_backoff");
-	is_int(shard_entity_judge(&limits, SHARD_ENTITY_RESTART, true, 2, &pause), SHARD_ENTITY_RETRY,
-		   "the second is, too");
-	is_int(pause, 150, "after max_retry_backoff");
-	is_int(shard_entity_judge(&limits, SHARD_ENTITY_RESTART, true, 3, &pause), SHARD_ENTITY_BURY,
-		   "after max_attempts the message is given up");
-	pause = -1;
-	is_int(shard_entity_judge(&limits, SHARD_ENTITY_RESTART, false, 1, &pause), SHARD_ENTITY_BURY,
-		   "a failure that does not pass gives it up at once");
-	is_int(shard_entity_judge(&limits, SHARD_ENTITY_RESUME, true, 1, &pause), SHARD_ENTITY_BURY,
-		   "resume gives it up at once");
-	is_int(shard_entity_judge(&limits, SHARD_ENTITY_STOP, true, 1, &pause),
-		   SHARD_ENTITY_BURY_AND_STOP, "stop gives it up and stops the entity");
-	is_int(pause, -1, "there is no pause without a retry");
+	others.max_restarts = -1;
+	is_int(shard_entity_judge(&others, &failure, &pause), SHARD_ENTITY_BURY,
+		   "without max_restarts no number of failures pauses a shard");
+	failure.decision = SHARD_ENTITY_ESCALATE;
+	others.failure_backoff = 40;
+	for (int attempts = 1; attempts <= 4; attempts++)
+	{
+		static const int64 pauses[] = {40, 80, 150, 150};
+
+		failure.attempts = attempts;
+		is_int(shard_entity_judge(&others, &failure, &pause), SHARD_ENTITY_PAUSE_SHARD,
+			   "escalation %d", attempts);
+		is_int(pause, pauses[attempts - 1], "its pause");
+	}
+	failure.random = PG_UINT32_MAX;
+	(void) shard_entity_judge(&others, &failure, &pause);
+	is_int(pause, 121, "a pause has its jitter");
+	failure.hope = SHARD_ENTITY_PASSES;
+	failure.decision = SHARD_ENTITY_RESTART;
+	(void) shard_entity_judge(&others, &failure, &pause);
+	is_int(pause, 121, "an attempt's has, too");
 	ok(shard_entity_restarts(&limits, 1, false, &pause) && pause == 10000,
 	   "an entity that failed to start tries again after restart_backoff");
 	ok(shard_entity_restarts(&limits, 2, false, &pause) && pause == 20000, "then after twice that");
@@ -294,6 +392,9 @@ main(void)
 	test_all_steps();
 	test_listing();
 	test_backoff();
+	test_jitter();
+	test_hope();
+	test_all_verdicts();
 	test_supervision();
 	test_recovery();
 	return unit_done();

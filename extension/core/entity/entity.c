@@ -13,6 +13,9 @@
 
 #include "core/entity/entity.h"
 
+/* One part of this many of a pause is left to chance. */
+#define SHARD_ENTITY_JITTER 5
+
 static const char *const state_names[] = {
 	[SHARD_ENTITY_NONE] = "none",
 	[SHARD_ENTITY_REMEMBERED] = "remembered_not_created",
@@ -231,16 +234,102 @@ shard_entity_backoff(int64 first, int64 most, int failures)
 	return Min(pause, most);
 }
 
-ShardEntityVerdict
-shard_entity_judge(const ShardEntityLimits *limits, ShardEntityDecision decision, bool transient,
-				   int attempts, int64 *pause)
+int64
+shard_entity_jitter(int64 pause, uint32 random)
 {
+	return pause - ((pause / SHARD_ENTITY_JITTER * (int64) (random >> 16)) >> 16);
+}
+
+/*
+ * A handler is not to blame for a conflict with other transactions, nor for a server that is short of disk, memory or
+ * connections: 40001, 40P01, 55P03, class 53.
+ */
+ShardEntityHope
+shard_entity_hope(const char *sqlstate)
+{
+	static const char *const pass[] = {"40001", "40P01", "55P03", "53"};
+	static const char *const may_pass[] = {"40", "58", "57P01", "57P02", "57P03", "57P04"};
+
+	for (int i = 0; i < (int) lengthof(pass); i++)
+		if (strncmp(sqlstate, pass[i], strlen(pass[i])) == 0)
+			return SHARD_ENTITY_PASSES;
+	for (int i = 0; i < (int) lengthof(may_pass); i++)
+		if (strncmp(sqlstate, may_pass[i], strlen(may_pass[i])) == 0)
+			return SHARD_ENTITY_MAY_PASS;
+	return SHARD_ENTITY_LASTS;
+}
+
+static const char *const decision_names[SHARD_ENTITY_DECISIONS] = {
+	[SHARD_ENTITY_RESTART] = "restart",
+	[SHARD_ENTITY_RESUME] = "resume",
+	[SHARD_ENTITY_STOP] = "stop",
+	[SHARD_ENTITY_ESCALATE] = "escalate",
+};
+
+const char *
+shard_entity_decision_name(ShardEntityDecision decision)
+{
+	return decision_names[decision];
+}
+
+ShardEntityDecision
+shard_entity_decision(const char *name)
+{
+	int decision = 0;
+
+	while (decision < SHARD_ENTITY_DECISIONS && strcmp(decision_names[decision], name) != 0)
+		decision++;
+	return (ShardEntityDecision) decision;
+}
+
+int64
+shard_entity_longest_pause(const ShardEntityLimits *limits)
+{
+	return Max(limits->max_retry_backoff, limits->failure_backoff);
+}
+
+static ShardEntityVerdict
+retry(const ShardEntityLimits *limits, const ShardEntityFailure *failure, int64 *pause)
+{
+	*pause = shard_entity_jitter(shard_entity_backoff(limits->retry_backoff,
+													  limits->max_retry_backoff, failure->attempts),
+								 failure->random);
+	return SHARD_ENTITY_RETRY;
+}
+
+static ShardEntityVerdict
+escalate(const ShardEntityLimits *limits, const ShardEntityFailure *failure, int64 *pause)
+{
+	*pause = shard_entity_jitter(shard_entity_backoff(limits->failure_backoff,
+													  shard_entity_longest_pause(limits),
+													  failure->attempts),
+								 failure->random);
+	return SHARD_ENTITY_PAUSE_SHARD;
+}
+
+/*
+ * What passes by itself is no failure of the entity: it does not count, and only a decider that has looked at it may say
+ * anything but restart.
+ */
+ShardEntityVerdict
+shard_entity_judge(const ShardEntityLimits *limits, const ShardEntityFailure *failure, int64 *pause)
+{
+	ShardEntityDecision decision = failure->decision;
+	bool passes = failure->hope == SHARD_ENTITY_PASSES;
+
+#ifndef SHARD_MUTANT_PATIENCE_ENDS
+	if (passes && (!failure->decided || decision == SHARD_ENTITY_RESTART))
+		return retry(limits, failure, pause);
+#endif
+	if (decision == SHARD_ENTITY_ESCALATE ||
+		(!passes && limits->max_restarts >= 0 && failure->failures > limits->max_restarts))
+		return escalate(limits, failure, pause);
 	if (decision == SHARD_ENTITY_STOP)
 		return SHARD_ENTITY_BURY_AND_STOP;
-	if (decision == SHARD_ENTITY_RESUME || !transient || attempts >= limits->max_attempts)
+	if (decision == SHARD_ENTITY_RESUME || failure->hope == SHARD_ENTITY_LASTS ||
+		failure->attempts >= limits->max_attempts)
 		return SHARD_ENTITY_BURY;
-	*pause = shard_entity_backoff(limits->retry_backoff, limits->max_retry_backoff, attempts);
-	return SHARD_ENTITY_RETRY;
+	return retry(limits, failure, pause);
 }
 
 /* An hour, in microseconds: who mends what an entity fails for does not wait for longer. */

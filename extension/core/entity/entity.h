@@ -98,6 +98,9 @@ extern ShardEntityListing shard_entity_listing(ShardEntityState state);
 /* The name of a listing in shard_region_state; NULL for a number that has none. */
 extern const char *shard_entity_listing_name(int listing);
 
+/* The most restarts of an entity that a type may allow: so many are remembered of each. */
+#define SHARD_MOST_RESTARTS 100
+
 /* A type's settings for failures. */
 typedef struct ShardEntityLimits
 {
@@ -106,32 +109,63 @@ typedef struct ShardEntityLimits
 	int64 max_retry_backoff;
 	int64
 		restart_backoff; /* of an entity that ended unasked, or failed to start; doubled by each further time */
+	int max_restarts; /* failures of an entity within its window that its shard bears; -1: all */
+	int64 failure_backoff; /* of a shard, after an escalation */
 } ShardEntityLimits;
+
+/* What may be hoped of another attempt. */
+typedef enum ShardEntityHope
+{
+	SHARD_ENTITY_LASTS,	   /* it would fail again */
+	SHARD_ENTITY_MAY_PASS, /* it may help */
+	SHARD_ENTITY_PASSES /* it helps sooner or later: others are to blame, or the server is short of something */
+} ShardEntityHope;
+
+/* By SQLSTATE, five characters. */
+extern ShardEntityHope shard_entity_hope(const char *sqlstate);
 
 /* What supervision, or the type's decider, says of a failure. */
 typedef enum ShardEntityDecision
 {
-	SHARD_ENTITY_RESTART, /* try again, if that may help */
-	SHARD_ENTITY_RESUME,  /* give the message up, go on with the next */
-	SHARD_ENTITY_STOP	  /* give the message up, stop the entity */
+	SHARD_ENTITY_RESTART,  /* try again, if that may help */
+	SHARD_ENTITY_RESUME,   /* give the message up, go on with the next */
+	SHARD_ENTITY_STOP,	   /* give the message up, stop the entity */
+	SHARD_ENTITY_ESCALATE, /* keep the message, pause the shard */
+	SHARD_ENTITY_DECISIONS
 } ShardEntityDecision;
+
+#define SHARD_ENTITY_DECISION_NAMES "restart,resume,stop,escalate,"
+
+/* A decision's name; and the decision of a name, DECISIONS: there is none. */
+extern const char *shard_entity_decision_name(ShardEntityDecision decision);
+extern ShardEntityDecision shard_entity_decision(const char *name);
+
+/* A message has failed. Attempts are its own; those of the next one begin at 0, whatever becomes of this one. */
+typedef struct ShardEntityFailure
+{
+	ShardEntityHope hope;
+	ShardEntityDecision decision;
+	bool decided; /* by the type's decider; else it is the type's setting */
+	int attempts; /* this one included, as in the next */
+	int failures; /* of the entity's messages within restart_window; without max_restarts any number */
+	uint32 random; /* for the jitter */
+} ShardEntityFailure;
 
 /* What becomes of the message that failed, and of its entity. */
 typedef enum ShardEntityVerdict
 {
-	SHARD_ENTITY_RETRY,		   /* it waits, and the messages behind it: ..._ON_FAILED */
-	SHARD_ENTITY_BURY,		   /* dead letter: ..._ON_BURIED */
-	SHARD_ENTITY_BURY_AND_STOP /* dead letter, then ..._ON_PASSIVATE */
+	SHARD_ENTITY_RETRY,			/* it waits, and the messages behind it: ..._ON_FAILED */
+	SHARD_ENTITY_BURY,			/* dead letter: ..._ON_BURIED */
+	SHARD_ENTITY_BURY_AND_STOP, /* dead letter, then ..._ON_PASSIVATE */
+	SHARD_ENTITY_PAUSE_SHARD	/* as ..._RETRY, and all others of its shard wait, too */
 } ShardEntityVerdict;
 
-/*
- * Judge a message that has failed attempts times, this time included. transient: trying again may
- * help. pause is set with SHARD_ENTITY_RETRY only. Attempts belong to the message: those of the
- * next one begin at 0, whether this one was handled or given up.
- */
-extern ShardEntityVerdict
-shard_entity_judge(const ShardEntityLimits *limits, ShardEntityDecision decision, bool transient,
-				   int attempts, int64 *pause);
+/* Judge a failure. pause is set with SHARD_ENTITY_RETRY and SHARD_ENTITY_PAUSE_SHARD only. */
+extern ShardEntityVerdict shard_entity_judge(const ShardEntityLimits *limits,
+											 const ShardEntityFailure *failure, int64 *pause);
+
+/* The longest pause after an escalation. */
+extern int64 shard_entity_longest_pause(const ShardEntityLimits *limits);
 
 /*
  * Judge an entity that ended unasked, or failed to start, ends times in a row, this time included. transient: it may
@@ -145,3 +179,9 @@ extern int64 shard_entity_longest_restart(const ShardEntityLimits *limits);
 
 /* The pause after failures in a row: the first one, doubled by each further one, up to most. */
 extern int64 shard_entity_backoff(int64 first, int64 most, int failures);
+
+/*
+ * A pause shortened by up to a fifth, so that what failed together does not come back together. Never longer: the most
+ * that a pause may be is a promise.
+ */
+extern int64 shard_entity_jitter(int64 pause, uint32 random);

@@ -26,8 +26,8 @@
 #define MAX_TYPE_NAME 1023
 #define MAX_KEY (16 + 2 * SHARD_PACKET_MAX_ENTITY)
 
-const char *const shard_copy_part_names[SHARD_COPY_PARTS] = {"nothing", "state",   "stash",
-															 "marks",	"ordered", "timers"};
+const char *const shard_copy_part_names[SHARD_COPY_PARTS] = {"nothing", "state",  "stash",	"marks",
+															 "ordered", "timers", "history"};
 
 /* ---- what is good ---------------------------------------------------------------------------- */
 
@@ -131,8 +131,9 @@ good_held(const ShardCopyHeld *held)
 		   good_text(held->src_entity, held->src_entity_len, SHARD_PACKET_MAX_ENTITY) &&
 		   held->mid_node > 0 && good_number(held->mid_seq) && held->payload_len >= 0 &&
 		   held->attempts >= 0 && held->attempts <= MAX_ATTEMPTS &&
-		   (held->ordered || held->number == 0) && good_distance(held->next_us) &&
-		   good_distance(held->waited_us) && (held->has_next || held->next_us == 0) &&
+		   (held->ordered || held->number == 0) && (held->has_next || !held->pauses) &&
+		   good_distance(held->next_us) && good_distance(held->waited_us) &&
+		   (held->has_next || held->next_us == 0) &&
 		   (held->sqlstate_len == 0 || held->sqlstate_len == 5) &&
 		   good_text(held->sqlstate, held->sqlstate_len, 5) &&
 		   good_text(held->error, held->error_len, PG_INT32_MAX);
@@ -157,6 +158,20 @@ good_timer(const ShardCopyTimer *timer)
 		   good_text(timer->zone, timer->zone_len, SHARD_PACKET_MAX_ENTITY) && timer->missed > 0 &&
 		   timer->fired >= 0 && timer->idle >= 0 && (timer->idle > 0) == (timer->name_len == 0) &&
 		   timer->message_len > 0;
+}
+
+static bool
+good_history(const ShardCopyHistory *history)
+{
+	return history->entity_len > 0 &&
+		   good_text(history->entity, history->entity_len, SHARD_PACKET_MAX_ENTITY) &&
+		   good_number(history->seq) && good_distance(history->ago_us) &&
+		   history->sqlstate_len == 5 && good_text(history->sqlstate, history->sqlstate_len, 5) &&
+		   good_text(history->error, history->error_len, PG_INT32_MAX) && history->attempts > 0 &&
+		   history->attempts <= MAX_ATTEMPTS &&
+		   good_text(history->decision, history->decision_len, MAX_NAME) &&
+		   good_text(history->outcome, history->outcome_len, MAX_NAME) && history->pause_us >= -1 &&
+		   good_distance(history->pause_us);
 }
 
 /* ---- fields ---------------------------------------------------------------------------------- */
@@ -259,6 +274,7 @@ held_fields(ShardFields *fields, ShardCopyHeld *held)
 	shard_fields_int64(fields, &held->waited_us);
 	shard_fields_piece(fields, &held->sqlstate, &held->sqlstate_len);
 	shard_fields_piece(fields, &held->error, &held->error_len);
+	shard_fields_bool(fields, &held->pauses);
 }
 
 static void
@@ -291,6 +307,20 @@ timer_fields(ShardFields *fields, ShardCopyTimer *timer)
 	shard_fields_piece(fields, &timer->message, &timer->message_len);
 }
 
+static void
+history_fields(ShardFields *fields, ShardCopyHistory *history)
+{
+	shard_fields_piece(fields, &history->entity, &history->entity_len);
+	shard_fields_int64(fields, &history->seq);
+	shard_fields_int64(fields, &history->ago_us);
+	shard_fields_piece(fields, &history->sqlstate, &history->sqlstate_len);
+	shard_fields_piece(fields, &history->error, &history->error_len);
+	shard_fields_int32(fields, &history->attempts);
+	shard_fields_piece(fields, &history->decision, &history->decision_len);
+	shard_fields_piece(fields, &history->outcome, &history->outcome_len);
+	shard_fields_int64(fields, &history->pause_us);
+}
+
 SHARD_FIELDS_CODEC(shard_copy_put_export, shard_copy_get_export, ShardExportCall, export)
 SHARD_FIELDS_CODEC(shard_copy_put_import, shard_copy_get_import, ShardImportCall, import)
 SHARD_FIELDS_CODEC(shard_copy_put_column, shard_copy_get_column, ShardCopyColumn, column)
@@ -301,6 +331,7 @@ SHARD_FIELDS_CODEC(shard_copy_put_held, shard_copy_get_held, ShardCopyHeld, held
 SHARD_FIELDS_CODEC(shard_copy_put_mark, shard_copy_get_mark, ShardStamp, stamp)
 SHARD_FIELDS_CODEC(shard_copy_put_ordered, shard_copy_get_ordered, ShardCopyOrdered, ordered)
 SHARD_FIELDS_CODEC(shard_copy_put_timer, shard_copy_get_timer, ShardCopyTimer, timer)
+SHARD_FIELDS_CODEC(shard_copy_put_history, shard_copy_get_history, ShardCopyHistory, history)
 
 /* ---- a field of a state row ------------------------------------------------------------------ */
 

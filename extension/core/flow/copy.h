@@ -24,10 +24,11 @@ typedef enum ShardCopyPart
 	SHARD_COPY_STASH = 2,	/* ShardCopyHeld */
 	SHARD_COPY_MARKS = 3,	/* ShardStamp: base marks */
 	SHARD_COPY_ORDERED = 4, /* ShardCopyOrdered: how far entities are in their messages' numbers */
-	SHARD_COPY_TIMERS = 5	/* ShardCopyTimer */
+	SHARD_COPY_TIMERS = 5,	/* ShardCopyTimer */
+	SHARD_COPY_HISTORY = 6	/* ShardCopyHistory: failures of entities */
 } ShardCopyPart;
 
-#define SHARD_COPY_PARTS 6
+#define SHARD_COPY_PARTS 7
 
 extern const char *const shard_copy_part_names[SHARD_COPY_PARTS];
 
@@ -147,6 +148,7 @@ typedef struct ShardCopyHeld
 	int sqlstate_len; /* 0: it did not fail yet */
 	const char *error;
 	int error_len;
+	bool pauses; /* the whole shard waits as long (E24) */
 } ShardCopyHeld;
 
 extern void shard_copy_put_held(StringInfo out, const ShardCopyHeld *held);
@@ -195,6 +197,28 @@ typedef struct ShardCopyTimer
 
 extern void shard_copy_put_timer(StringInfo out, const ShardCopyTimer *timer);
 extern bool shard_copy_get_timer(ShardReader *reader, ShardCopyTimer *timer);
+
+/* A failure of an entity (E26): a row of shard.history. */
+typedef struct ShardCopyHistory
+{
+	const char *entity;
+	int entity_len;
+	int64 seq;
+	int64 ago_us; /* since then */
+	const char *sqlstate;
+	int sqlstate_len;
+	const char *error;
+	int error_len;
+	int32 attempts;
+	const char *decision;
+	int decision_len;
+	const char *outcome;
+	int outcome_len;
+	int64 pause_us; /* -1: none */
+} ShardCopyHistory;
+
+extern void shard_copy_put_history(StringInfo out, const ShardCopyHistory *history);
+extern bool shard_copy_get_history(ShardReader *reader, ShardCopyHistory *history);
 
 /* A base mark. */
 extern void shard_copy_put_mark(StringInfo out, const ShardStamp *mark);

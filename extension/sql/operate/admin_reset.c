@@ -334,6 +334,7 @@ delete_strangers(void)
 {
 	execute("DELETE FROM shard.ordered" OF_STRANGERS, SPI_OK_DELETE);
 	execute("DELETE FROM shard.timer" OF_STRANGERS, SPI_OK_DELETE);
+	execute("DELETE FROM shard.history" OF_STRANGERS, SPI_OK_DELETE);
 	execute(strangers, SPI_OK_SELECT);
 	PushActiveSnapshot(GetLatestSnapshot());
 	for (uint64 i = 0; i < SPI_processed; i++)

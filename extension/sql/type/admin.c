@@ -293,7 +293,7 @@ shard_type_problem(PG_FUNCTION_ARGS)
 	else if (problem == NULL && type->missing_extractor != NULL)
 		problem = psprintf("extractor %s does not exist", type->missing_extractor);
 	else if (problem == NULL)
-		problem = shard_handler_ordered_by_problem(type, &sqlstate);
+		problem = shard_handler_home_problem(type, &sqlstate);
 	if (problem == NULL)
 		PG_RETURN_NULL();
 	PG_RETURN_TEXT_P(cstring_to_text(problem));

@@ -30,6 +30,8 @@ typedef struct ShardAdminType
 static inline ShardExtractor
 shard_admin_extractor(ShardSettingId id)
 {
+	if (id == SHARD_SETTING_DECIDER)
+		return SHARD_EXTRACTOR_DECIDER;
 	return id == SHARD_SETTING_ORDERED_BY
 			   ? SHARD_EXTRACTOR_ORDERED_BY
 			   : (ShardExtractor) (id - SHARD_SETTING_ENTITY_ID_EXTRACTOR);

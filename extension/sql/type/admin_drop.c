@@ -332,6 +332,7 @@ shard_drop_type(PG_FUNCTION_ARGS)
 	{
 		(void) delete_rows(&type, "route");
 		(void) delete_rows(&type, "ordered");
+		(void) delete_rows(&type, "history");
 		shard_admin_row_delete(&type);
 	}
 	shard_security_close_system(&security);

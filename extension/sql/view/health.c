@@ -374,6 +374,7 @@ check_all(ShardHealth *problems)
 		shard_registry_each(check_buffer, problems);
 	}
 	check_tables(problems);
+	shard_health_supervision(problems);
 	if (RecoveryInProgress())
 		return;
 	shard_health_states(problems);

@@ -111,7 +111,9 @@ typedef struct Look
 	"       ORDER BY d.type_id, d.shard, d.entity, d." key ") m" \
 	" JOIN shard.type t ON t.type_id = m.type_id AND t.mode = 'hosting'" \
 	" AND coalesce(shard.type_problem(t.type_id), t.problem) IS NULL" \
-	" JOIN shard.own o ON o.type_id = m.type_id AND o.shard = m.shard AND o.state = 'active'"
+	" JOIN shard.own o ON o.type_id = m.type_id AND o.shard = m.shard AND o.state = 'active'" \
+	" AND NOT EXISTS (SELECT FROM shard.held p WHERE p.type_id = m.type_id AND p.shard = m.shard" \
+	"  AND p.pauses AND p.next_at > " LONG_AGO ")"
 #define OLDEST " ORDER BY m.since LIMIT 1000) c"
 #define NOT_LOCKED \
 	" shard.inbox_blocker(c.type_id, c.shard, c.entity) IS NULL" \

@@ -1,0 +1,2 @@
+\set i random(0, 49)
+SELECT shard_ask('brief', 'e' || :i, '{}', '60 s');

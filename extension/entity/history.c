@@ -1,0 +1,133 @@
+/*
+ * entity/history.c
+ *		Failures of an entity, as they were judged: the last of each, in shard.history (E26).
+ *
+ * Comes from: failure.c, for each message that fails. Read by shard_history(), and by failure.c itself for types with
+ * max_restarts.
+ *
+ * A row is written by the turn that judges, so it tells what was committed, and moves with the shard. If the process dies
+ * right here, the failure was not judged, and is met again. Of a type there are as many rows as MOST_ROWS, and those that
+ * all workers write before they look again.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "mb/pg_wchar.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+
+#include "entity/internal.h"
+#include "registry/statement.h"
+
+#include "base/compat.h"
+
+/* Rows of one entity; more if max_restarts asks for them. */
+#define ROWS_EACH 20
+
+/* Rows of a type, how many a worker writes before it looks again, and how many it deletes then. */
+#define MOST_ROWS 50000
+#define LOOK_EVERY 1000
+#define MOST_AT_ONCE (2 * LOOK_EVERY)
+
+/* The front of an error's message that is kept. */
+#define ERROR_BYTES 500
+
+/* Numbers are those of one entity, which one worker alone writes. */
+static ShardStatement note = {
+	"WITH new AS (INSERT INTO shard.history (type_id, shard, entity, seq, sqlstate, error, attempts,"
+	" decision, outcome, pause)"
+	" SELECT $1, $2, $3, coalesce(pg_catalog.max(h.seq), 0) + 1, $4, $5, $6, $7, $8, $9"
+	" FROM shard.history h WHERE h.type_id = $1 AND h.shard = $2 AND h.entity = $3 RETURNING seq)"
+	" DELETE FROM shard.history h USING new"
+	" WHERE h.type_id = $1 AND h.shard = $2 AND h.entity = $3 AND h.seq <= new.seq - $10",
+	10,
+	{INT4OID, INT4OID, TEXTOID, TEXTOID, TEXTOID, INT4OID, TEXTOID, TEXTOID, INT8OID, INT4OID}};
+
+static ShardStatement count = {
+	"SELECT pg_catalog.count(*) FROM shard.history WHERE type_id = $1 AND shard = $2 AND entity = $3"
+	" AND at > $4",
+	4,
+	{INT4OID, INT4OID, TEXTOID, TIMESTAMPTZOID}};
+
+/* Rows that another worker deletes just now are passed over, without waiting. */
+static ShardStatement delete_oldest = {
+	"DELETE FROM shard.history WHERE ctid = ANY (ARRAY(SELECT ctid FROM shard.history"
+	" WHERE type_id = $1 AND at <= (SELECT at FROM shard.history WHERE type_id = $1"
+	" ORDER BY at DESC OFFSET $2 LIMIT 1) ORDER BY at LIMIT $3 FOR UPDATE SKIP LOCKED))",
+	3,
+	{INT4OID, INT4OID, INT4OID}};
+
+static const char *const outcomes[] = {[SHARD_ENTITY_RETRY] = "retry",
+									   [SHARD_ENTITY_BURY] = "dead letter",
+									   [SHARD_ENTITY_BURY_AND_STOP] = "dead letter",
+									   [SHARD_ENTITY_PAUSE_SHARD] = "pause of the shard"};
+
+/* type_id, shard, entity */
+static void
+add_entity(ShardArguments *arguments, const ShardEntity *entity)
+{
+	shard_statement_add(arguments, Int32GetDatum(entity->local->type->type_id), false);
+	shard_statement_add(arguments, Int32GetDatum(entity->shard), false);
+	shard_statement_add_text(arguments, entity->id, entity->id_len);
+}
+
+int
+shard_history_count(const ShardEntity *entity, int64 window)
+{
+	ShardArguments arguments = {0};
+	int result;
+
+	add_entity(&arguments, entity);
+	shard_statement_add(&arguments, TimestampTzGetDatum(GetCurrentTimestamp() - window), false);
+	SPI_connect();
+	shard_statement_run(&count, &arguments, SPI_OK_SELECT);
+	result = (int) shard_statement_int8(0, 1);
+	SPI_finish();
+	return result;
+}
+
+static void
+run(ShardStatement *statement, ShardArguments *arguments)
+{
+	SPI_connect();
+	shard_statement_run(statement, arguments, SPI_OK_DELETE);
+	SPI_finish();
+}
+
+/* The count is no truth: a turn that is undone has only looked too early. */
+static void
+make_room(ShardLocalType *local)
+{
+	ShardArguments arguments = {0};
+
+	if (++local->history_noted % LOOK_EVERY != 0)
+		return;
+	shard_statement_add(&arguments, Int32GetDatum(local->type->type_id), false);
+	shard_statement_add(&arguments, Int32GetDatum(MOST_ROWS), false);
+	shard_statement_add(&arguments, Int32GetDatum(MOST_AT_ONCE), false);
+	run(&delete_oldest, &arguments);
+}
+
+void
+shard_history_note(ShardEntity *entity, const ErrorData *error, const ShardEntityFailure *failure,
+				   ShardEntityVerdict verdict, int64 pause)
+{
+	const char *message = error->message == NULL ? "" : error->message;
+	int bytes = (int) strlen(message);
+	bool waits = verdict == SHARD_ENTITY_RETRY || verdict == SHARD_ENTITY_PAUSE_SHARD;
+	ShardArguments arguments = {0};
+
+	add_entity(&arguments, entity);
+	shard_statement_add_string(&arguments, unpack_sql_state(error->sqlerrcode));
+	shard_statement_add_text(&arguments, message, pg_mbcliplen(message, bytes, ERROR_BYTES));
+	shard_statement_add(&arguments, Int32GetDatum(failure->attempts), false);
+	shard_statement_add_string(&arguments, shard_entity_decision_name(failure->decision));
+	shard_statement_add_string(&arguments, outcomes[verdict]);
+	shard_statement_add(&arguments, Int64GetDatum(pause), !waits);
+	shard_statement_add(&arguments,
+						Int32GetDatum(Max(ROWS_EACH, entity->local->type->max_restarts + 1)),
+						false);
+	run(&note, &arguments);
+	make_room(entity->local);
+}

@@ -1,0 +1,51 @@
+# Types that share a worker share its time (E27): a type with slow handlers, whose messages came first and are many, lets
+# the messages and asks of another type go on meanwhile, and is not starved by them either. Order and numbers of messages stay
+# as they were, though the slow ones go through the stash.
+
+use strict;
+use warnings FATAL => 'all';
+
+use ShardCluster;
+use Test::More;
+
+my $node = ShardCluster->create('first', conf => 'shard.region_workers = 1');
+sub sql { return $node->safe_psql('postgres', @_) }
+
+sql(q{
+CREATE TABLE seen (pos bigserial, type text, entity text, n int);
+CREATE FUNCTION note(state jsonb, message jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM pg_sleep((message->>'takes')::float8);
+	INSERT INTO seen (type, entity, n) SELECT type_name, entity_id, (message->>'n')::int FROM shard_self();
+	RETURN message;
+END $$;
+SELECT shard_start('slow', 'note', number_of_shards => 8), shard_start('quick', 'note', number_of_shards => 8);
+-- their shards have homes by then
+SELECT count(shard_tell(t, 'e' || i, '{"n": 0, "takes": 0}')) FROM generate_series(1, 40) i, unnest('{slow,quick}'::text[]) t;
+});
+$node->drain;
+
+# All at once: 200 slow ones, of 20 entities, and behind them 100 of the other type.
+my $tell = sub { my ($type, $entities, $each, $takes) = @_; return qq{SELECT count(shard_tell('$type', 'e' || e, jsonb_build_object('n', n, 'takes', $takes)))
+	FROM generate_series(1, $each) n, generate_series(1, $entities) e} };
+sql($tell->('slow', 20, 10, 0.05) . '; ' . $tell->('quick', 20, 5, 0.001));
+my $session = $node->session;
+like($session->query(q{SELECT shard_ask('quick', 'asked', '{"n": 1, "takes": 0}', '60 s');}), qr/"n": 1/, 'an ask is answered');
+my $waiting = sql("SELECT count(*) FROM shard_inbox WHERE type_name = 'slow'");
+cmp_ok($waiting, '>', 100, "while most of the slow ones wait: $waiting of 200");
+$node->wait_until("SELECT count(*) = 100 FROM seen WHERE type = 'quick' AND n > 0 AND entity <> 'asked'", 'the quick ones to be handled');
+cmp_ok(sql("SELECT count(*) FROM shard_inbox WHERE type_name = 'slow'"), '>', 100, 'they are handled then, too');
+
+# Asks of the slow type do not keep others either; and the slow type goes on beside quick ones that never end.
+my @askers = map { $node->session } 1 .. 4;
+$_->send(q{SELECT shard_ask('slow', 'asked', '{"n": 1, "takes": 0.05}', '60 s');}) for @askers;
+my $before = sql("SELECT count(*) FROM seen WHERE type = 'slow' AND n > 0");
+sql($tell->('quick', 40, 100, 0.001));
+$node->wait_until("SELECT count(*) >= $before + 10 FROM seen WHERE type = 'slow' AND n > 0", 'slow ones to be handled');
+cmp_ok(sql("SELECT count(*) FROM shard_inbox WHERE type_name = 'quick'"), '>', 0, 'slow ones are handled while quick ones wait');
+$_->receive for @askers;
+$node->drain;
+is(sql("SELECT count(*), count(DISTINCT (type, entity, n)) FROM seen WHERE n > 0 AND entity <> 'asked'"), '4300|4200', 'each is handled');
+is(sql(q{SELECT count(*) FROM (SELECT n < lag(n) OVER (PARTITION BY entity ORDER BY pos) AS late FROM seen WHERE type = 'slow' AND entity <> 'asked') s WHERE late}), 0, 'in order');
+$node->log_is_clean;
+done_testing();
