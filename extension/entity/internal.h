@@ -78,6 +78,9 @@ typedef struct ShardTurn
 	struct ShardFiring
 		*firing; /* of a timer, whose message is handled; NULL: the message is another one */
 
+	/* handle.c */
+	bool late_start; /* an entity starts behind what waited of it, if it is still remembered */
+
 	/* queue.c, stash.c */
 	dlist_head due;	 /* entities that wait, but not for their type; outlives turns */
 	bool stash_left; /* something due in stashes was not handled */
@@ -197,6 +200,9 @@ shard_handle_fenced(ShardEntity *entity, const ShardRow *row, const ShardRequest
 
 /* Whether a worker before this one got stuck in the message. */
 extern bool shard_handle_is_stuck(const ShardRow *row);
+
+/* Nothing of the entity waits any more: it starts, if it was to start with its shard and no message of it has run. */
+extern void shard_handle_late_start(ShardEntity *entity);
 
 /* ---- start_failure.c: an entity cannot start -------------------------------------------------- */
 
