@@ -163,7 +163,9 @@ SELECT shard_ask('crowd', 'a', '{}');
 
 -- With its type a token is of no use.
 SELECT shard_drop_type('clerk', force => true);
-SELECT shard_reply(:'token', '1');
+\set VERBOSITY terse
+SELECT shard_reply(:'token', '1');   -- the detail has the type's number
+\set VERBOSITY default
 \echo :LAST_ERROR_SQLSTATE
 SELECT shard_drop_type('crowd', force => true);
 SET client_min_messages = warning;

@@ -133,6 +133,7 @@ typedef struct ShardEntity
 	bool stale;			 /* saved was found to be wrong */
 	int handled;		 /* messages */
 	bool started;		 /* since it came into memory, as of this turn (E12); */
+	bool start_wanted;	 /* it was to start with its shard while messages of it waited */
 	bool saved_started;	 /* as of the last commit */
 	bool was_remembered; /* its row, when the turn found it */
 	slist_node turn_link;

@@ -106,7 +106,8 @@ run_command(ShardEntity *entity, const ShardRow *row)
 {
 	if (row->kind == SHARD_KIND_START)
 	{
-		shard_start_run(entity);
+		if (!shard_turn.late_start || entity->now.remembered)
+			shard_start_run(entity);
 		return;
 	}
 	if (entity->local->type->batch)
@@ -593,4 +594,17 @@ shard_handle_message(ShardEntity *entity, const ShardRow *row, int attempts, boo
 			shard_life_wake(entity);
 			return run(entity, row, attempts, is_held);
 	}
+}
+
+void
+shard_handle_late_start(ShardEntity *entity)
+{
+	ShardRow row;
+
+	if (likely(!entity->start_wanted) || entity->started)
+		return;
+	row = shard_start_row(entity);
+	shard_turn.late_start = true;
+	(void) shard_handle_message(entity, &row, 0, false);
+	shard_turn.late_start = false;
 }

@@ -16,20 +16,8 @@
 #include "entity/execution.h"
 #include "entity/held.h"
 #include "entity/state.h"
-#include "entity/timer.h"
 #include "entity/turn.h"
 #include "registry/security.h"
-
-/* A timer that is due, and met. */
-typedef struct ShardFiring
-{
-	ShardTimer timer;
-	ShardRow row; /* the message that the handler is given, instead of the one that was met */
-	TimestampTz
-		heard; /* when the entity had a message before, as far as memory knows; 0: it does not */
-	int64 next_period; /* of a timer that repeats; */
-	bool goes_on;	   /* false: it was the last time */
-} ShardFiring;
 
 /* The turn of this worker. Fields that keep something of an earlier turn are marked "outlives turns". */
 typedef struct ShardTurn
@@ -89,8 +77,11 @@ typedef struct ShardTurn
 	int victims; /* entities over the limits of their types; outlives turns */
 
 	/* handle.c, timer.c */
-	ShardFiring
+	struct ShardFiring
 		*firing; /* of a timer, whose message is handled; NULL: the message is another one */
+
+	/* handle.c */
+	bool late_start; /* an entity starts behind what waited of it, if it is still remembered */
 
 	/* queue.c, stash.c */
 	dlist_head due;	   /* entities that wait, but not for their type; outlives turns */
@@ -212,6 +203,9 @@ shard_handle_fenced(ShardEntity *entity, const ShardRow *row, const ShardRequest
 
 /* Whether a worker before this one got stuck in the message. */
 extern bool shard_handle_is_stuck(const ShardRow *row);
+
+/* Nothing of the entity waits any more: it starts, if it was to start with its shard and no message of it has run. */
+extern void shard_handle_late_start(ShardEntity *entity);
 
 /* ---- start_failure.c: an entity cannot start -------------------------------------------------- */
 
@@ -618,54 +612,6 @@ extern void shard_turn_log_forget(void);
  */
 extern void shard_turn_log_strays(bool ending);
 
-/* ---- stop_row.c: the rows that bring a stop message ------------------------------------------- */
-
-/* Appends what a handler has asked for; or the number by which the worker has an entity leave. */
-extern void shard_stop_ask(ShardEntity *entity, const Jsonb *message);
-extern void shard_stop_append_number(const ShardEntity *entity, int64 number);
-
-/* Whether a row, which may be of any kind, has such a number; and the number, 0: it is none. */
-extern bool shard_stop_is_number(const ShardRow *row);
-
-extern int64 shard_stop_number(const ShardRow *row);
-
-/* Whether the entity was told to leave, by itself or from outside: not if the worker has decided so. */
-extern bool shard_stop_was_told(const ShardRow *row);
-
-/* ---- passivate.c: which entities leave memory, and when --------------------------------------- */
-
-/* The entity is the most recently used one of its type (cache.c). */
-extern void shard_cache_touch(ShardEntity *entity, TimestampTz now);
-
-/* A message, or an ask, of a type with a limit. */
-extern void shard_passivate_access(ShardEntity *entity, TimestampTz now);
-
-/* The same of any type: the entity is the most recently used one. */
-static inline void
-shard_passivate_touch(ShardEntity *entity, TimestampTz now)
-{
-	shard_cache_touch(entity, now);
-	if (unlikely(entity->local->region != NULL))
-		shard_passivate_access(entity, now);
-}
-
-/* Whether entities have to leave for others. */
-extern bool shard_passivate_is_short(void);
-
-/* Settings of the type may have changed, or it was dropped. */
-extern void shard_passivate_follow(ShardLocalType *local);
-
-/* Whether nothing of the entity waits; and whether its time is over, or when it will be, DT_NOEND: never. */
-extern bool shard_passivate_may_leave(const ShardEntity *entity);
-extern bool shard_passivate_is_idle(const ShardEntity *entity, TimestampTz now, TimestampTz *due);
-
-/* Calls visit for each entity that is to leave because of its type's limit; it may not remove any. */
-extern void shard_passivate_each_victim(ShardLocalType *local,
-										void (*visit)(ShardEntity *entity, void *arg), void *arg);
-
-/* After a commit: entities over the limit go; and the least recently used as long as memory is short. */
-extern void shard_passivate_between_turns(void);
-
 /* ---- cache.c: entities in memory -------------------------------------------------------------- */
 
 /* Creates the cache. */
@@ -708,52 +654,6 @@ typedef struct ShardCacheWalk
 extern bool shard_cache_some(ShardCacheWalk *walk, int places,
 							 void (*visit)(ShardEntity *entity, void *arg), void *arg);
 
-/* ---- remember.c: whether an entity is remembered ---------------------------------------------- */
-
-/* From this turn on it is, if its type remembers; it leaves memory, and is not. */
-extern void shard_remember_entity(ShardEntity *entity);
-extern void shard_remember_forget(ShardEntity *entity);
-
-/* Whether remembered entities of the shard are still to be started. */
-extern bool shard_remember_recovers(const ShardLocalType *local, int shard);
-
-/* At the commit: the entity began to be remembered, or no longer is. */
-extern void shard_remember_count(const ShardEntity *entity, bool remembered);
-
-/* ---- life.c: where the life of an entity stands ----------------------------------------------- */
-
-/* Whether the type remembers its entities. */
-static inline bool
-shard_life_remembers(const ShardLocalType *local)
-{
-	return local->type->remember;
-}
-
-/* One step of the machine, which must be legal. */
-extern ShardEntityAction shard_life_step(ShardEntity *entity, ShardEntityEvent event);
-
-/* It starts with its shard, without a message. */
-extern void shard_life_start(ShardEntity *entity);
-
-/* A message, or an ask, is about to be handled. */
-extern void shard_life_come(ShardEntity *entity);
-
-static inline void
-shard_life_wake(ShardEntity *entity)
-{
-	if (unlikely(entity->life != SHARD_ENTITY_ACTIVE))
-		shard_life_come(entity);
-}
-
-/* What waits in front of the entity has changed. */
-extern void shard_life_follow(ShardEntity *entity);
-
-/* It leaves, unless messages wait for it; stop: for good. The next message begins another life, in this turn, too. */
-extern void shard_life_passivate(ShardEntity *entity, bool stop);
-
-/* Its shard or its type leaves, and it with them. */
-extern void shard_life_leave(ShardEntity *entity);
-
 /* ---- local_type.c: types in memory ------------------------------------------------------------ */
 
 /* Shards whose counts are allocated together: a type may have many that this worker never meets. */
@@ -790,45 +690,5 @@ extern char *shard_local_problem(const ShardType *type, int *sqlstate);
  */
 extern void shard_local_refresh(ShardLocalType *local);
 
-/* ---- timer.c: timers of an entity, in the turn ------------------------------------------------- */
-
-/*
- * Makes or ends a timer, as a SCHEDULE or CANCEL says. NULL: done; else why it cannot be, an error in the turn's memory.
- */
-extern ErrorData *shard_timer_obey(ShardEntity *entity, const ShardRow *row);
-
-/*
- * A TIMER is met: sets shard_turn.firing, unless nothing is to be run: the timer was ended, or has fired, or rests, or
- * skips what it missed.
- */
-extern void shard_timer_meet(ShardEntity *entity, const ShardRow *row);
-
-/*
- * The firing of a receive time-out whose entity was not in memory: whether it rests after all, because the state was
- * written at that time.
- */
-extern bool shard_timer_rests(ShardEntity *entity, TimestampTz written);
-
-/* The message of the firing was handled: the timer is deleted, or due again. */
-extern void shard_timer_pass(ShardEntity *entity);
-
-/*
- * A TIMER is given up: the same, and the dead letter becomes the message, to be told again by shard_redrive(). In the
- * turn's memory.
- */
-extern void shard_timer_give_up(ShardEntity *entity, ShardRow *dead);
-
-/* Ends the entity's receive time-out, if there is one; sent: also one that the handler has set just now. */
-extern void shard_timer_end_receive(ShardEntity *entity, bool sent);
-
-/* ---- timer_due.c: when timers are due ---------------------------------------------------------- */
-
-/* At start; the second function: after an abort. */
-extern void shard_timer_due_init(ShardLanes lanes);
-extern void shard_timer_due_aborted(void);
-
-/* Whether there may be timers in the lanes of this worker. */
-extern bool shard_timer_any(void);
-
-/* In a turn: a timer was made, or is due again. */
-extern void shard_timer_note_due(const ShardTimerOwner *owner, const ShardTimer *timer);
+#include "entity/life.h"
+#include "entity/timer_turn.h"

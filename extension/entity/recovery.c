@@ -215,7 +215,10 @@ load(ShardLocalType *local, ShardEntity *entity, HeapTuple tuple)
 	shard_passivate_touch(entity, shard_turn.now);
 }
 
-/* Starts an entity, unless it runs. One of which messages wait starts with the first of them. */
+/*
+ * Starts an entity, unless it runs. One of which messages wait starts with the first of them, or behind them, if none of
+ * them is for its handler (stash.c).
+ */
 static void
 start(ShardLocalType *local, HeapTuple tuple, const char *id, int id_len)
 {
@@ -235,8 +238,13 @@ start(ShardLocalType *local, HeapTuple tuple, const char *id, int id_len)
 		entity = shard_cache_get(local, shard, id, id_len, true);
 	shard_turn_enlist(entity);
 	shard_turn.at = entity;
-	if (entity->started || entity->wait.deferred || entity->checked)
+	if (entity->started || entity->checked)
 		return;
+	if (entity->wait.deferred)
+	{
+		entity->start_wanted = true;
+		return;
+	}
 	local->recovery.starting++;
 	if (entity->life != SHARD_ENTITY_ACTIVE)
 		shard_life_start(entity);

@@ -118,7 +118,10 @@ run_stash(ShardEntity *entity)
 		limit = Min(limit * 4, MOST_ROWS);
 	}
 	if (piece.last && !piece.ended)
+	{
 		shard_queue_end(entity);
+		shard_handle_late_start(entity);
+	}
 	MemoryContextDelete(piece.context);
 }
 

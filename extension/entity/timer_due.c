@@ -179,13 +179,20 @@ typedef struct Look
 	bool full;
 } Look;
 
+/* Two timers may have the same place: their numbers are of two nodes. The lane goes past both. */
+static bool
+is_at_place(const Lane *lane, const ShardTimer *timer)
+{
+	return timer->due == lane->place.due && timer->generation == lane->place.generation;
+}
+
 static bool
 look_at_timer(const ShardTimerOwner *owner, const ShardTimer *timer, void *arg)
 {
 	Look *look = arg;
 	Lane *lane = look->lane;
 
-	if (timer->due > look->present || look->room <= 0)
+	if (timer->due > look->present || (look->room <= 0 && !is_at_place(lane, timer)))
 	{
 		lane->next = timer->due;
 		return false;

@@ -174,6 +174,7 @@ shard_turn_begin(bool careful)
 	shard_turn.cached = shard_cache_bytes();
 	shard_turn.at = NULL;
 	shard_turn.firing = NULL;
+	shard_turn.late_start = false;
 	shard_turn.replies = NIL;
 	if (refreshed_at != shard_registry_generation())
 	{

@@ -235,6 +235,7 @@ keep_entity(ShardEntity *entity)
 	if (entity->checked)
 		shard_cache_keep(entity);
 	entity->saved_started = entity->started;
+	entity->start_wanted &= !entity->started;
 	if (held != 0)
 		shard_queue_count(local, held);
 	entity->saved_wait = entity->wait;

@@ -1,0 +1,61 @@
+/*
+ * entity/timer_turn.h
+ *		What timers do in a turn: a part of internal.h, which includes it.
+ */
+#pragma once
+
+#include "entity/timer.h"
+
+/* A timer that is due, and met. */
+typedef struct ShardFiring
+{
+	ShardTimer timer;
+	ShardRow row; /* the message that the handler is given, instead of the one that was met */
+	TimestampTz
+		heard; /* when the entity had a message before, as far as memory knows; 0: it does not */
+	int64 next_period; /* of a timer that repeats; */
+	bool goes_on;	   /* false: it was the last time */
+} ShardFiring;
+
+/* ---- timer.c: timers of an entity, in the turn ------------------------------------------------- */
+
+/*
+ * Makes or ends a timer, as a SCHEDULE or CANCEL says. NULL: done; else why it cannot be, an error in the turn's memory.
+ */
+extern ErrorData *shard_timer_obey(ShardEntity *entity, const ShardRow *row);
+
+/*
+ * A TIMER is met: sets shard_turn.firing, unless nothing is to be run: the timer was ended, or has fired, or rests, or
+ * skips what it missed.
+ */
+extern void shard_timer_meet(ShardEntity *entity, const ShardRow *row);
+
+/*
+ * The firing of a receive time-out whose entity was not in memory: whether it rests after all, because the state was
+ * written at that time.
+ */
+extern bool shard_timer_rests(ShardEntity *entity, TimestampTz written);
+
+/* The message of the firing was handled: the timer is deleted, or due again. */
+extern void shard_timer_pass(ShardEntity *entity);
+
+/*
+ * A TIMER is given up: the same, and the dead letter becomes the message, to be told again by shard_redrive(). In the
+ * turn's memory.
+ */
+extern void shard_timer_give_up(ShardEntity *entity, ShardRow *dead);
+
+/* Ends the entity's receive time-out, if there is one; sent: also one that the handler has set just now. */
+extern void shard_timer_end_receive(ShardEntity *entity, bool sent);
+
+/* ---- timer_due.c: when timers are due ---------------------------------------------------------- */
+
+/* At start; the second function: after an abort. */
+extern void shard_timer_due_init(ShardLanes lanes);
+extern void shard_timer_due_aborted(void);
+
+/* Whether there may be timers in the lanes of this worker. */
+extern bool shard_timer_any(void);
+
+/* In a turn: a timer was made, or is due again. */
+extern void shard_timer_note_due(const ShardTimerOwner *owner, const ShardTimer *timer);
