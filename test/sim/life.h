@@ -16,6 +16,8 @@
 
 #include "core/entity/entity.h"
 #include "core/entity/passivation.h"
+#include "core/entity/recovery.h"
+#include "core/entity/timer.h"
 #include "store.h"
 
 #define LIFE_MS INT64CONST(1000)
@@ -69,13 +71,6 @@ typedef enum LifeDeed
 	LIFE_DEED_STOP
 } LifeDeed;
 
-typedef enum LifeMissed
-{
-	LIFE_MISSED_ONCE = 0,
-	LIFE_MISSED_ALL,
-	LIFE_MISSED_SKIP
-} LifeMissed;
-
 #define LIFE_FAILS_FOR_GOOD 99
 
 /* A row of a log, an outbox, or held. */
@@ -92,7 +87,9 @@ typedef struct LifeRow
 	int64 queued_at; /* a timer's message, by the clock of the home */
 	int32 deed;
 	int32 fails;	/* so many attempts */
-	int32 decision; /* of supervision, on a failure */
+	int32 hope;		/* of these errors */
+	int32 decision; /* of supervision on them, */
+	bool decided;	/* or of the decider */
 	int32 name;		/* a timer's from here on */
 	int32 missed;
 	int64 generation;
@@ -127,6 +124,7 @@ typedef struct LifeStateRow
 typedef struct LifeHeldRow
 {
 	int64 attempts;
+	bool pauses;   /* the shard, until then */
 	int64 next_at; /* LIFE_NEVER: quarantined */
 	LifeRow row;
 } LifeHeldRow;
@@ -134,10 +132,14 @@ typedef struct LifeHeldRow
 typedef struct LifeTimerRow
 {
 	int64 generation;
-	int64 due;
+	int64 first;
+	int64 period;
+	int64 due; /* first, so many periods later */
 	int64 every;
 	int64 fired;
 	int32 missed;
+	int32 hope;
+	bool decided;
 	int32 fails; /* its message's */
 	int32 deed;
 	int32 decision;
@@ -149,8 +151,7 @@ typedef struct LifeType
 	bool remembers;
 	bool start_message;
 	bool stop_message;
-	int recovery_number;	  /* starts at a time; */
-	int64 recovery_frequency; /* 0: all, as fast as they are met */
+	ShardRecoveryRate recovery; /* period 0: all, as fast as turns go */
 	ShardEntityLimits limits;
 	ShardPassivationSettings passivation;
 } LifeType;
@@ -172,9 +173,9 @@ typedef struct LifeShard
 	bool active;
 	int32 epoch;
 	int64 life;
-	bool walking;  /* over the remembered entities, */
-	int walked;	   /* so many of which were looked at, */
-	int64 walk_at; /* not before */
+	bool walking;		/* over the remembered entities, */
+	int walked;			/* so many of which were looked at */
+	int64 paused_until; /* by the clock */
 } LifeShard;
 
 /*
@@ -194,6 +195,8 @@ typedef struct LifeMemory
 	LifeShard shards[LIFE_SHARDS];
 	LifeEntity entities[LIFE_SHARDS][LIFE_ENTITIES];
 	LifeMark mark;
+	ShardRecoveryPace paces[LIFE_TYPES];
+	int64 walk_at[LIFE_TYPES]; /* not before */
 } LifeMemory;
 
 typedef enum LifeEventKind
@@ -242,6 +245,7 @@ typedef struct LifeEvent
 	int64 id;
 	int64 attempts; /* this time included */
 	int64 next_at;	/* of the next attempt; a timer's next due, 0: it has none */
+	bool pauses;	/* its shard, until then */
 	int64 at;		/* of the world */
 	int64 wall;		/* of the home's clock */
 	LifeRow row;
@@ -374,6 +378,7 @@ extern void life_deliver(LifeNode *node, const LifeRow *row);
 extern void life_run_held(LifeNode *node, int32 shard, int32 entity);
 extern void life_load_held(LifeNode *node, int32 shard, int32 entity);
 extern void life_effect(LifeNode *node, int32 shard, int32 entity);
+extern void life_load_pause(LifeNode *node, int32 shard);
 extern void life_follow(LifeNode *node, int32 shard, int32 entity);
 extern bool life_is_aside(const LifeNode *node, int32 shard, int32 entity);
 extern bool life_run_due(const LifeNode *node, int32 shard, int32 entity);

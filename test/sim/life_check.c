@@ -66,6 +66,11 @@ struct LifeCheck
 	int space;
 	Message *messages;
 	int64 lives[LIFE_SHARDS];
+	struct
+	{
+		int32 entity;	   /* whose message has it pause */
+		Failures failures; /* 0 attempts: it does not */
+	} pauses[LIFE_SHARDS];
 	int32 epochs[LIFE_SHARDS];
 	EntityFacts entities[LIFE_SHARDS][LIFE_ENTITIES];
 	struct
@@ -194,10 +199,17 @@ life_check_crashed(LifeCheck *check, int node, int64 flushed)
 	life_check_fail(check, text " (entity %d/%d, node %d)", ##__VA_ARGS__, event->shard, \
 					event->entity, event->node)
 
-/*
- * Its number of attempts goes on, and the pause was kept: by the home's clock, or by the time that passed. A clock that
- * jumped meanwhile takes away what it added, or more.
- */
+/* By the home's clock, and by the time that passed. A clock that jumped meanwhile takes away what it added, or more. */
+static bool
+is_too_early(const LifeCheck *check, const LifeEvent *event, const Failures *failures)
+{
+	if (failures->next_at == LIFE_NEVER)
+		return true;
+	return event->wall < failures->next_at && check->world->jumped_at < failures->at &&
+		   event->at - failures->at < failures->next_at - failures->wall;
+}
+
+/* Its number of attempts goes on, and the pause was kept. */
 static void
 check_attempt(LifeCheck *check, const LifeEvent *event, const Failures *failures, const char *what)
 {
@@ -205,10 +217,7 @@ check_attempt(LifeCheck *check, const LifeEvent *event, const Failures *failures
 		fail("back-off forgotten: attempt %d of %s, there were %d", (int) event->attempts, what,
 			 (int) failures->attempts);
 	else if (failures->attempts > 0 && event->cause != LIFE_BY_ORDER &&
-			 event->wall < failures->next_at &&
-			 (failures->next_at == LIFE_NEVER || check->world->jumped_at < failures->at) &&
-			 (failures->next_at == LIFE_NEVER ||
-			  event->at - failures->at < failures->next_at - failures->wall))
+			 is_too_early(check, event, failures))
 		fail("back-off cut short: attempt %d of %s", (int) event->attempts, what);
 }
 
@@ -235,12 +244,23 @@ consume(LifeCheck *check, const LifeEvent *event)
 	message->fate = DONE;
 }
 
+/* Code of the shard runs: it does not pause. */
+static void
+check_pause(LifeCheck *check, const LifeEvent *event)
+{
+	const Failures *failures = &check->pauses[event->shard].failures;
+
+	if (failures->attempts > 0 && is_too_early(check, event, failures))
+		fail("runs while its shard pauses for entity %d", check->pauses[event->shard].entity);
+}
+
 /* It does something: it has begun, and has not been stopped. */
 static void
 check_runs(LifeCheck *check, const LifeEvent *event, const EntityFacts *facts)
 {
 	const LifeType *type = &check->world->types[life_type_of(event->shard)];
 
+	check_pause(check, event);
 	if (facts->incarnation == 0 || facts->incarnation != event->incarnation ||
 		facts->life != event->life)
 		fail("handled by incarnation %d, while %d runs", (int) event->incarnation,
@@ -258,6 +278,7 @@ on_begin(LifeCheck *check, const LifeEvent *event, EntityFacts *facts)
 {
 	const LifeType *type = &check->world->types[life_type_of(event->shard)];
 
+	check_pause(check, event);
 	if (facts->incarnation != 0 && facts->life == event->life)
 		fail("begins a second time");
 	if (type->remembers && !facts->remembered)
@@ -310,7 +331,7 @@ check_next_due(LifeCheck *check, const LifeEvent *event, const TimerFacts *timer
 			fail("timer %d goes on, and was to fire once", event->row.name);
 		return;
 	}
-	if (timer->missed != LIFE_MISSED_ALL)
+	if (timer->missed != SHARD_TIMER_ALL)
 	{
 		while (next <= event->wall)
 			next += timer->every;
@@ -336,7 +357,7 @@ on_timer(LifeCheck *check, const LifeEvent *event, TimerFacts *timer)
 	if (event->row.queued_at < timer->due)
 		fail("timer %d fires %d ms early", event->row.name,
 			 (int) ((timer->due - event->row.queued_at) / 1000));
-	if (skipped != (timer->every != 0 && timer->missed == LIFE_MISSED_SKIP &&
+	if (skipped != (timer->every != 0 && timer->missed == SHARD_TIMER_SKIP &&
 					event->wall - timer->due >= timer->every))
 		fail("timer %d %s", event->row.name, skipped ? "is skipped" : "fires though it was missed");
 	check_next_due(check, event, timer);
@@ -371,8 +392,18 @@ on_message(LifeCheck *check, const LifeEvent *event, EntityFacts *facts)
 	{
 		check_attempt(check, event, failures, "a message");
 		note_failure(failures, event);
+		if (event->pauses)
+		{
+			check->pauses[event->shard].entity = event->entity;
+			note_failure(&check->pauses[event->shard].failures, event);
+		}
 		return;
 	}
+	if (check->pauses[event->shard].entity == event->entity)
+		check->pauses[event->shard].failures = (Failures){0};
+	if (event->kind == LIFE_EVENT_DEAD && event->row.hope == SHARD_ENTITY_PASSES &&
+		(!event->row.decided || event->row.decision == SHARD_ENTITY_RESTART))
+		fail("message %d is given up, though its error passes", (int) event->id);
 	if (!fires)
 	{
 		check_attempt(check, event, failures, "a message");

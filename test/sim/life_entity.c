@@ -65,9 +65,28 @@ life_load_held(LifeNode *node, int32 shard, int32 entity)
 		 held = store_next(node->store, node->tx, LIFE_HELD, &key))
 	{
 		if (e->waiting++ == 0)
-			e->next_at = held->next_at == LIFE_NEVER
-							 ? LIFE_NEVER
-							 : Min(held->next_at, life_wall(node) + limits->max_retry_backoff);
+			e->next_at =
+				held->next_at == LIFE_NEVER ? LIFE_NEVER
+				: key.k[2] == LIFE_PLACE_START
+					? Min(held->next_at, life_wall(node) + shard_entity_longest_restart(limits))
+					: Min(held->next_at, life_wall(node) + shard_entity_longest_pause(limits));
+	}
+}
+
+/* A shard pauses as long as a message of it says so that is still held. */
+void
+life_load_pause(LifeNode *node, int32 shard)
+{
+	StoreKey key = LIFE_KEY(shard);
+	const LifeHeldRow *held = store_at_or_next(node->store, node->tx, LIFE_HELD, &key);
+	LifeShard *s = &node->memory.shards[shard];
+
+	s->paused_until = 0;
+	for (; held != NULL && key.k[0] == shard;
+		 held = store_next(node->store, node->tx, LIFE_HELD, &key))
+	{
+		if (held->pauses)
+			s->paused_until = Max(s->paused_until, node->memory.entities[shard][key.k[1]].next_at);
 	}
 }
 
@@ -93,11 +112,17 @@ life_follow(LifeNode *node, int32 shard, int32 entity)
 	}
 }
 
-/* Nothing of the entity can run now, though none of it has failed (D5, D18). */
+/* Nothing of the entity can run now, though none of it has failed (D5, D18), or since its shard pauses. */
 bool
 life_is_aside(const LifeNode *node, int32 shard, int32 entity)
 {
+#ifdef SHARD_MUTANT_PAUSES_ANOTHER_SHARD
+	if (node->memory.shards[(shard + 1) % LIFE_SHARDS].paused_until > life_wall(node))
+		return true;
 	return node->world->aside_until[shard][entity] > node->world->now;
+#endif
+	return node->world->aside_until[shard][entity] > node->world->now ||
+		   node->memory.shards[shard].paused_until > life_wall(node);
 }
 
 /* Is something to be done for the entity by now, without a message? */
@@ -115,9 +140,9 @@ life_run_due(const LifeNode *node, int32 shard, int32 entity)
 
 /* A message waits behind those that wait already; order 0: no place of its own yet. */
 static void
-stash(LifeNode *node, const LifeRow *row, int64 order, int64 attempts, int64 next_at)
+stash(LifeNode *node, const LifeRow *row, int64 order, int64 attempts, int64 next_at, bool pauses)
 {
-	LifeHeldRow held = {.attempts = attempts, .next_at = next_at, .row = *row};
+	LifeHeldRow held = {.attempts = attempts, .next_at = next_at, .pauses = pauses, .row = *row};
 
 	if (order == 0)
 	{
@@ -134,6 +159,8 @@ stash(LifeNode *node, const LifeRow *row, int64 order, int64 attempts, int64 nex
 	life_put(node, LIFE_HELD, LIFE_KEY(row->shard, row->entity, LIFE_PLACE_STASH, order), &held);
 	life_load_held(node, row->shard, row->entity);
 	life_follow(node, row->shard, row->entity);
+	if (pauses)
+		life_load_pause(node, row->shard);
 }
 
 /* Another message of the handler's, or a row that does something later. */
@@ -191,22 +218,29 @@ message_failed(LifeNode *node, const LifeRow *row, const LifeTimerRow *timer, in
 			   int64 attempts)
 {
 	const ShardEntityLimits *limits = &node->world->types[life_type_of(row->shard)].limits;
-	ShardEntityVerdict verdict;
+	ShardEntityFailure failure = {.hope = (ShardEntityHope) row->hope,
+								  .decision = (ShardEntityDecision) row->decision,
+								  .decided = row->decided,
+								  .attempts = (int) attempts,
+								  .random = life_random(node->world, PG_UINT32_MAX)};
 	int64 pause = 0;
+	ShardEntityVerdict verdict = shard_entity_judge(limits, &failure, &pause);
 
-	verdict = shard_entity_judge(limits, (ShardEntityDecision) row->decision,
-								 row->fails < LIFE_FAILS_FOR_GOOD, (int) attempts, &pause);
-	if (verdict == SHARD_ENTITY_RETRY)
+	if (verdict == SHARD_ENTITY_RETRY || verdict == SHARD_ENTITY_PAUSE_SHARD)
 	{
 		int64 next_at = life_wall(node) + pause;
+		bool pauses = verdict == SHARD_ENTITY_PAUSE_SHARD;
+		LifeEvent *event;
 
 		life_step(node, row->shard, row->entity, SHARD_ENTITY_ON_FAILED);
 #ifdef SHARD_MUTANT_BACK_OFF_WITHOUT_ATTEMPTS
-		stash(node, row, order, 0, next_at);
+		stash(node, row, order, 0, next_at, pauses);
 #else
-		stash(node, row, order, attempts, next_at);
+		stash(node, row, order, attempts, next_at, pauses);
 #endif
-		message_event(node, LIFE_EVENT_FAILED, row, attempts)->next_at = next_at;
+		event = message_event(node, LIFE_EVENT_FAILED, row, attempts);
+		event->next_at = next_at;
+		event->pauses = pauses;
 		return false;
 	}
 	life_step(node, row->shard, row->entity, SHARD_ENTITY_ON_BURIED);
@@ -230,7 +264,7 @@ run_handler(LifeNode *node, const LifeRow *row, int64 order, int64 attempts)
 		return true;
 	if (!life_begin(node, row, LIFE_BY_MESSAGE))
 	{
-		stash(node, row, order, attempts, 0);
+		stash(node, row, order, attempts, 0, false);
 		return false;
 	}
 	e->wants = false;
@@ -268,7 +302,7 @@ run(LifeNode *node, const LifeRow *row, int64 order, int64 attempts)
 		case LIFE_PASSIVATE:
 			if (life_meet_passivate(node, row, &attempts, &pause))
 				return true;
-			stash(node, row, order, attempts, pause == 0 ? 0 : life_wall(node) + pause);
+			stash(node, row, order, attempts, pause == 0 ? 0 : life_wall(node) + pause, false);
 			return false;
 		case LIFE_SCHEDULE:
 			life_meet_schedule(node, row);
@@ -298,7 +332,7 @@ life_deliver(LifeNode *node, const LifeRow *row)
 	if (waits && row->kind == LIFE_PASSIVATE && row->life != 0)
 		return;
 	if (waits)
-		stash(node, row, 0, 0, 0);
+		stash(node, row, 0, 0, 0, false);
 	else
 		run(node, row, 0, 0);
 }
@@ -337,6 +371,8 @@ life_run_held(LifeNode *node, int32 shard, int32 entity)
 			return;
 		life_remove(node, LIFE_HELD, key);
 		life_load_held(node, shard, entity);
+		if (held.pauses)
+			life_load_pause(node, shard);
 	}
 	life_follow(node, shard, entity);
 }

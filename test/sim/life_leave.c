@@ -67,12 +67,16 @@ stop(LifeNode *node, const LifeRow *row, int64 attempts, int64 *pause)
 {
 	const LifeType *type = &node->world->types[life_type_of(row->shard)];
 	bool ordered = row->life == 0;
+	ShardEntityFailure failure = {.hope = row->fails < LIFE_FAILS_FOR_GOOD ? SHARD_ENTITY_MAY_PASS
+																		   : SHARD_ENTITY_LASTS,
+								  .decision = SHARD_ENTITY_RESTART,
+								  .attempts = (int) attempts + 1,
+								  .random = life_random(node->world, PG_UINT32_MAX)};
 	LifeEvent *event;
 
 	life_step(node, row->shard, row->entity, SHARD_ENTITY_ON_PASSIVATE);
 	if (type->stop_message && attempts < row->fails &&
-		shard_entity_judge(&type->limits, SHARD_ENTITY_RESTART, row->fails < LIFE_FAILS_FOR_GOOD,
-						   (int) attempts + 1, pause) == SHARD_ENTITY_RETRY)
+		shard_entity_judge(&type->limits, &failure, pause) == SHARD_ENTITY_RETRY)
 	{
 		life_step(node, row->shard, row->entity, SHARD_ENTITY_ON_FAILED);
 		return false;

@@ -24,6 +24,9 @@ life_activate(LifeNode *node, int32 shard, int32 epoch)
 		life_load_held(node, shard, entity);
 		life_follow(node, shard, entity);
 	}
+#ifndef SHARD_MUTANT_PAUSE_FORGOTTEN_OVER_MOVE
+	life_load_pause(node, shard);
+#endif
 #ifndef SHARD_MUTANT_MARK_OUTLIVES_IMPORT
 	node->memory.mark.again = true;
 #endif

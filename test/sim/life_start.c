@@ -76,12 +76,11 @@ start_failed(LifeNode *node, int32 shard, int32 entity, LifeCause cause)
 	LifeHeldRow held = {.attempts = attempts_at_start(node, shard, entity) + 1,
 						.row = {.shard = shard, .entity = entity}};
 	LifeEvent *event;
+	int64 pause;
 
 	life_step(node, shard, entity, SHARD_ENTITY_ON_FAILED);
-	if (held.attempts < type->limits.max_attempts)
-		held.next_at = life_wall(node) + shard_entity_backoff(type->limits.restart_backoff,
-															  type->limits.max_retry_backoff,
-															  (int) held.attempts);
+	if (shard_entity_restarts(&type->limits, (int) held.attempts, false, &pause))
+		held.next_at = life_wall(node) + pause;
 	else
 	{
 		held.next_at = LIFE_NEVER;
@@ -213,7 +212,8 @@ life_walk_due(const LifeNode *node, int32 shard)
 {
 	const LifeShard *s = &node->memory.shards[shard];
 
-	return s->active && s->walking && s->walk_at <= node->world->now;
+	return s->active && s->walking && s->paused_until <= life_wall(node) &&
+		   node->memory.walk_at[life_type_of(shard)] <= node->world->now;
 }
 
 /*
@@ -224,11 +224,18 @@ void
 life_walk(LifeNode *node, int32 shard)
 {
 	LifeShard *s = &node->memory.shards[shard];
-	const LifeType *type = &node->world->types[life_type_of(shard)];
-	int number = type->recovery_frequency > 0 ? type->recovery_number : 2;
+	const ShardRecoveryRate *rate = &node->world->types[life_type_of(shard)].recovery;
+	ShardRecoveryPace *pace = &node->memory.paces[life_type_of(shard)];
+	int64 again = 0;
+	int64 number =
+		rate->period > 0 ? shard_recovery_allows(rate, pace, node->world->now, &again) : 2;
 
+	if (number == 0)
+		node->memory.walk_at[life_type_of(shard)] = again;
 	for (; s->walked < LIFE_ENTITIES && number > 0; s->walked++, number--)
+	{
 		life_recover(node, shard, s->walked);
+		shard_recovery_started(pace, 1);
+	}
 	s->walking = s->walked < LIFE_ENTITIES;
-	s->walk_at = node->world->now + type->recovery_frequency;
 }

@@ -38,6 +38,8 @@ queue_timer(LifeNode *node, StoreKey key, const LifeTimerRow *timer)
 				   .due = timer->due,
 				   .deed = timer->deed,
 				   .fails = timer->fails,
+				   .hope = timer->hope,
+				   .decided = timer->decided,
 				   .decision = timer->decision};
 
 	node->failed |= !life_append(node, node->tx, &row);
@@ -75,10 +77,13 @@ life_meet_schedule(LifeNode *node, const LifeRow *row)
 {
 	StoreKey key = LIFE_KEY(row->shard, row->entity, row->name);
 	LifeTimerRow timer = {.generation = row->seq,
+						  .first = row->due,
 						  .due = row->due,
 						  .every = row->every,
 						  .missed = row->missed,
 						  .fails = row->fails,
+						  .hope = row->hope,
+						  .decided = row->decided,
 						  .decision = row->decision};
 	bool used = store_get(node->store, node->tx, LIFE_TIMER, key) != NULL;
 	LifeEvent *event =
@@ -101,17 +106,26 @@ life_meet_cancel(LifeNode *node, const LifeRow *row)
 	life_remove(node, LIFE_TIMER, LIFE_KEY(row->shard, row->entity, row->name));
 }
 
-/* The next due time; after 0: there is none. */
+/* When a period of a timer begins. */
 static int64
-next_due(const LifeTimerRow *timer, int64 now)
+period_at(const void *context, int64 period)
 {
-	int64 next = timer->due + timer->every;
+	const LifeTimerRow *timer = context;
+
+	return timer->first + period * timer->every;
+}
+
+/* What comes after a firing now. Returns whether it runs. */
+static bool
+plan(const LifeTimerRow *timer, int64 now, int64 *period)
+{
+	ShardTimerStep step;
 
 	if (timer->every == 0)
-		return 0;
-	if (timer->missed != LIFE_MISSED_ALL && next <= now)
-		next += ((now - next) / timer->every + 1) * timer->every;
-	return next;
+		return true;
+	step = shard_timer_step((ShardTimerMissed) timer->missed, timer->period, now, period_at, timer);
+	*period = step.period;
+	return step.runs;
 }
 
 /* The timer has fired, or its message was given up, which is all the same to it. */
@@ -123,7 +137,8 @@ life_fired(LifeNode *node, const LifeRow *row, const LifeTimerRow *timer, int64 
 	LifeTimerRow after = *timer;
 	LifeEvent *event = life_event(node, kind, row->shard, row->entity);
 
-	after.due = next_due(timer, life_wall(node));
+	(void) plan(timer, life_wall(node), &after.period);
+	after.due = timer->every > 0 ? period_at(timer, after.period) : 0;
 	after.fired += kind != LIFE_EVENT_SKIPPED;
 	event->row = *row;
 	event->attempts = attempts;
@@ -143,6 +158,7 @@ life_firing(LifeNode *node, const LifeRow *row, int64 attempts, LifeTimerRow *ti
 {
 	const LifeTimerRow *found =
 		store_get(node->store, node->tx, LIFE_TIMER, LIFE_KEY(row->shard, row->entity, row->name));
+	int64 period;
 
 #ifdef SHARD_MUTANT_TIMER_FIRED_AT_BOTH_HOMES
 	/* What is queued is believed. */
@@ -161,8 +177,7 @@ life_firing(LifeNode *node, const LifeRow *row, int64 attempts, LifeTimerRow *ti
 		return false;
 #endif
 	*timer = *found;
-	if (timer->every > 0 && timer->missed == LIFE_MISSED_SKIP &&
-		timer->due + timer->every <= life_wall(node))
+	if (!plan(timer, life_wall(node), &period))
 	{
 		life_fired(node, row, timer, attempts, LIFE_EVENT_SKIPPED);
 		return false;

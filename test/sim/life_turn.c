@@ -47,13 +47,17 @@ look_at_clock(LifeNode *node)
 
 	for (int32 shard = 0; shard < LIFE_SHARDS; shard++)
 	{
-		int64 most = wall + node->world->types[life_type_of(shard)].limits.max_retry_backoff;
+		const ShardEntityLimits *limits = &node->world->types[life_type_of(shard)].limits;
+		int64 most = wall + shard_entity_longest_pause(limits);
+		LifeShard *s = &node->memory.shards[shard];
+
+		s->paused_until = Min(s->paused_until, most);
 
 		for (int32 entity = 0; entity < LIFE_ENTITIES; entity++)
 		{
 			LifeEntity *e = &node->memory.entities[shard][entity];
 
-			if (e->next_at != LIFE_NEVER)
+			if (e->next_at != LIFE_NEVER && e->incarnation != 0)
 				e->next_at = Min(e->next_at, most);
 		}
 	}

@@ -50,16 +50,19 @@ draw_type(LifeWorld *world)
 	LifeType type = {.remembers = life_percent(world, 60),
 					 .start_message = life_percent(world, 50),
 					 .stop_message = life_percent(world, 60),
-					 .recovery_number = 1 + (int) life_random(world, 2)};
+					 .recovery = {.number = 1 + life_random(world, 2), .workers = 1}};
 	ShardPassivationStrategy strategy =
 		(ShardPassivationStrategy) life_random(world, SHARD_PASSIVATION_STRATEGIES);
 
 	if (life_percent(world, 40))
-		type.recovery_frequency = (50 + life_random(world, 200)) * LIFE_MS;
-	type.limits = (ShardEntityLimits){.max_attempts = 2 + (int) life_random(world, 4),
-									  .retry_backoff = (20 + life_random(world, 80)) * LIFE_MS,
-									  .max_retry_backoff = 1500 * LIFE_MS,
-									  .restart_backoff = (100 + life_random(world, 300)) * LIFE_MS};
+		type.recovery.period = (50 + life_random(world, 200)) * LIFE_MS;
+	type.limits =
+		(ShardEntityLimits){.max_attempts = 2 + (int) life_random(world, 4),
+							.retry_backoff = (20 + life_random(world, 80)) * LIFE_MS,
+							.max_retry_backoff = 1500 * LIFE_MS,
+							.restart_backoff = (100 + life_random(world, 300)) * LIFE_MS,
+							.max_restarts = -1,
+							.failure_backoff = (200 + life_random(world, 1800)) * LIFE_MS};
 	type.passivation = shard_passivation_defaults(strategy);
 	type.passivation.active_entity_limit = 1 + (int) life_random(world, 8);
 	if (strategy != SHARD_PASSIVATION_NONE)
@@ -134,15 +137,20 @@ life_draw_message(LifeWorld *world, LifeNode *node, int64 session)
 										 : LIFE_START;
 	if (life_percent(world, 15))
 		row.fails = life_percent(world, 20) ? LIFE_FAILS_FOR_GOOD : 1 + (int) life_random(world, 3);
-	row.decision = decision < 80   ? SHARD_ENTITY_RESTART
-				   : decision < 90 ? SHARD_ENTITY_RESUME
-								   : SHARD_ENTITY_STOP;
+	row.hope = row.fails == LIFE_FAILS_FOR_GOOD
+				   ? SHARD_ENTITY_LASTS
+				   : (int32) life_random(world, SHARD_ENTITY_PASSES + 1);
+	row.decided = life_percent(world, 50);
+	row.decision = decision < 70									   ? SHARD_ENTITY_RESTART
+				   : decision < 80									   ? SHARD_ENTITY_RESUME
+				   : decision < 90 || row.fails == LIFE_FAILS_FOR_GOOD ? SHARD_ENTITY_STOP
+																	   : SHARD_ENTITY_ESCALATE;
 	if (row.kind == LIFE_TELL && life_percent(world, 25))
 		row.deed = 1 + (int) life_random(world, LIFE_DEED_STOP);
 	if (row.kind == LIFE_SCHEDULE)
 	{
 		row.due = life_draw_due(world, node);
-		row.missed = (int32) life_random(world, LIFE_MISSED_SKIP + 1);
+		row.missed = SHARD_TIMER_ONCE + (int32) life_random(world, 3);
 		if (life_percent(world, 25))
 			row.every = (400 + life_random(world, 2000)) * LIFE_MS;
 	}
