@@ -71,3 +71,4 @@ typedef struct Mode
 extern const Mode mode_whole;	/* history.c */
 extern const Mode mode_control; /* the same */
 extern const Mode mode_flow;	/* oracle_history.c */
+extern const Mode mode_life;	/* life_history.c */

@@ -1,8 +1,8 @@
 #!/bin/bash
-# usage: run.sh [WHOLE [CONTROL [FLOW]]]
+# usage: run.sh [WHOLE [CONTROL [FLOW [LIFE]]]]
 #
 # Runs histories under the address and undefined-behaviour sanitizers: of whole clusters (600), of the
-# control plane alone (1400) and of the data plane alone (1200); a sixth as many as of whole clusters have nodes that host
+# control plane alone (1400), of the data plane alone (1200) and of the life of entities (1600); a sixth as many as of whole clusters have nodes that host
 # their types no more for a while, half as many as of the control plane a type that comes and goes, and as many somebody who
 # speaks in members' names. Prints TAP; what fails
 # is made small and printed with the seed that brings it back.
@@ -12,6 +12,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 whole=${1:-600}
 control=${2:-1400}
 flow=${3:-1200}
+life=${4:-1600}
 jobs=$(nproc)
 parts=4
 
@@ -30,11 +31,11 @@ run_part() {  # number, mode, first seed, seeds, options
   fi
 }
 
-echo "1..$((3 * parts + 4))"
+echo "1..$((4 * parts + 4))"
 number=0
 for ((part = 0; part < parts; part++)); do
-  for mode in whole control flow; do
-    case $mode in whole) seeds=$whole ;; control) seeds=$control ;; flow) seeds=$flow ;; esac
+  for mode in whole control flow life; do
+    case $mode in whole) seeds=$whole ;; control) seeds=$control ;; flow) seeds=$flow ;; life) seeds=$life ;; esac
     seeds=$(((seeds + parts - 1) / parts))
     number=$((number + 1))
     while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do wait -n || true; done
