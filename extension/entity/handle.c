@@ -291,6 +291,13 @@ run_careful(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held
 static ShardOutcome
 judge(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held, ErrorData *error)
 {
+	if (row->kind == SHARD_KIND_START && !entity->local->type->starts)
+	{
+		/* the entity was only to be read into memory; the next message to it will meet the error */
+		error->elevel = LOG;
+		ThrowErrorData(error);
+		return SHARD_MESSAGE_DONE;
+	}
 	if (row->kind == SHARD_KIND_START)
 	{
 		shard_start_failed(entity, error);
