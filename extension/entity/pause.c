@@ -21,7 +21,10 @@ set_pausing(ShardEntity *entity, bool is)
 	if (is && !entity->pausing)
 		dlist_push_tail(&shard_turn.pauses, &entity->pause);
 	else if (entity->pausing && !is)
+	{
 		dlist_delete(&entity->pause);
+		entity->local->recovery.not_before = 0; /* it may have waited for this pause */
+	}
 	entity->pausing = is;
 }
 
