@@ -144,7 +144,7 @@ put_held(ShardExport *export, uint64 number, int64 *seq)
 
 	resetStringInfo(&export->after);
 	shard_wire_put_int(&export->after, *seq);
-	shard_wire_put_uint(&export->after, held.ordered ? 1 : 0);
+	shard_wire_put_uint(&export->after, held.kind == SHARD_KIND_RESTART ? 2 : held.ordered ? 1 : 0);
 	appendBinaryStringInfo(&export->after, held.entity, held.entity_len);
 }
 
@@ -154,12 +154,12 @@ add_held_key(ShardArguments *arguments, const char *after, int after_len)
 {
 	ShardReader reader = {after, after + after_len, false};
 	int64 seq = shard_wire_get_int(&reader);
-	bool ordered = shard_wire_get_uint(&reader) == 1;
+	uint64 place = shard_wire_get_uint(&reader);
 
 	/* no entity is called "" */
 	shard_statement_add_text(arguments, after_len == 0 || reader.failed ? "" : reader.at,
 							 after_len == 0 || reader.failed ? 0 : (int) (reader.end - reader.at));
-	shard_statement_add_string(arguments, ordered ? "ordered" : "stash");
+	shard_statement_add_string(arguments, place == 1 ? "ordered" : place == 2 ? "start" : "stash");
 	shard_statement_add(arguments, Int64GetDatum(seq), false);
 }
 

@@ -317,7 +317,9 @@ check_held(const ShardImportStage *stage, const ShardCopyHeld *held)
 				is_text(held->error, held->error_len) &&
 				is_text(held->sqlstate, held->sqlstate_len);
 
-	if (good && held->src_type != 0)
+	/* a stop message of the worker's own has a type, but nobody has sent it (entity/stop.c) */
+	if (good && held->src_type != 0 &&
+		!(held->kind == SHARD_KIND_PASSIVATE && held->src_entity_len == 0))
 		good = shard_payload_is_entity(held->src_entity, held->src_entity_len);
 	if (good && (held->kind == SHARD_KIND_TELL || held->payload_len > 0))
 		good = shard_payload_is_jsonb(held->payload, held->payload_len);
@@ -473,7 +475,10 @@ take_timers(ShardImportStage *stage, ShardReader *rows)
 		count++;
 		continue;
 #endif
-		if (!shard_payload_is_entity(timer.entity, timer.entity_len) ||
+		if (timer.due < 0 || !IS_VALID_TIMESTAMP(timer.due) || timer.first < 0 ||
+			!IS_VALID_TIMESTAMP(timer.first) || timer.period > PG_INT32_MAX ||
+			timer.idle > PG_INT64_MAX / 4 ||
+			!shard_payload_is_entity(timer.entity, timer.entity_len) ||
 			timer.missed > SHARD_TIMER_SKIP || !is_text(timer.name, timer.name_len) ||
 			!is_text(timer.zone, timer.zone_len) ||
 			!shard_payload_is_jsonb(timer.message, timer.message_len))

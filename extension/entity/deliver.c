@@ -109,13 +109,15 @@ void
 shard_deliver_row(const ShardRow *row)
 {
 	ShardEntity *entity = entity_of(row);
-	TimestampTz until;
-
 	if (entity == NULL)
 		return;
 	if (unlikely(row->kind == SHARD_KIND_PASSIVATE) &&
 		shard_stop_passes_over(entity, row, has_to_wait(entity)))
+	{
+		if (shard_turn_puts_off(entity->local))
+			shard_turn_note_put_off(entity->local);
 		return;
+	}
 #ifdef SHARD_MUTANT_STOP_OVERTAKES
 	if (row->kind == SHARD_KIND_PASSIVATE)
 		entity->life = SHARD_ENTITY_ACTIVE, entity->wait.deferred = false;
@@ -133,8 +135,8 @@ shard_deliver_row(const ShardRow *row)
 	else if (entity->wait.deferred || shard_order_has_ready(entity))
 		shard_queue_defer(entity, row, 0, false);
 #endif
-	else if ((until = shard_pause_until(entity->local, entity->shard)) != 0)
-		shard_queue_defer(entity, row, until, false);
+	else if (shard_pause_until(entity->local, entity->shard) != 0)
+		shard_queue_defer(entity, row, 0, false);
 	else if (shard_turn_puts_off(entity->local))
 	{
 		shard_queue_defer(entity, row, 0, false);

@@ -475,14 +475,10 @@ collect(ShardEntity *entity, const ShardRow *row)
 	shard_timer_pass(entity);
 }
 
-/* A message whose code runs, also one that stops its entity, or that has the entity read into memory. */
+/* A message that is run, or a command. */
 static ShardOutcome
-run(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
+run_on(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
 {
-	if (shard_handle_is_stuck(row))
-		return bury_stuck(entity, row, attempts, is_held);
-	if (shard_turn_is_given_up(entity, row, NULL))
-		return bury_uncommitted(entity, row, attempts, is_held);
 	if (!shard_turn_hold(entity->local))
 		return rest(entity, row, is_held);
 	shard_turn_note_ran(entity, row, NULL);
@@ -505,21 +501,22 @@ run(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
 	return SHARD_MESSAGE_DONE;
 }
 
-/* The entity leaves. Who was told to is not remembered any more, which is written in its row. */
+/* A message whose code runs, also one that stops its entity, or that has the entity read into memory. */
 static ShardOutcome
-leave(ShardEntity *entity, const ShardRow *row, bool told, int attempts, bool is_held)
+run(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
 {
-	ShardRow command = *row;
+	if (shard_handle_is_stuck(row))
+		return bury_stuck(entity, row, attempts, is_held);
+	if (shard_turn_is_given_up(entity, row, NULL))
+		return bury_uncommitted(entity, row, attempts, is_held);
+	return run_on(entity, row, attempts, is_held);
+}
 
-	if (!told || !entity->local->type->remember)
-	{
-		shard_life_passivate(entity, false);
-		entity->started = false;
-		return SHARD_MESSAGE_DONE;
-	}
-	command.payload_len = 0;
-	shard_life_wake(entity);
-	return run(entity, &command, attempts, is_held);
+/* Whether the entity has to be told so in its row when it leaves: that it is not remembered any more. */
+static inline bool
+forgets(const ShardEntity *entity, bool told)
+{
+	return told && entity->local->type->remember;
 }
 
 /*
@@ -538,8 +535,19 @@ stop(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
 		shard_timer_end_receive(entity, false);
 	if (what == SHARD_STOP_VOID && !told)
 		return SHARD_MESSAGE_DONE;
+	if (what != SHARD_STOP_MESSAGE && forgets(entity, told))
+	{
+		ShardRow command = *row;
+
+		command.payload_len = 0;
+		shard_life_wake(entity);
+		return run(entity, &command, attempts, is_held);
+	}
 	if (what != SHARD_STOP_MESSAGE)
-		return leave(entity, row, told, attempts, is_held);
+	{
+		shard_life_passivate(entity, false);
+		return SHARD_MESSAGE_DONE;
+	}
 	if (entity->life == SHARD_ENTITY_NONE)
 		shard_life_come(entity);
 	if (entity->batch_count > 0)
@@ -550,12 +558,20 @@ stop(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
 	shard_fault("stop_handled");
 	if (outcome == SHARD_MESSAGE_RESTS)
 		return outcome;
+	if (!forgets(entity, told))
+	{
+		shard_life_passivate(entity, false);
+		return outcome;
+	}
 
-	/* a message that was given up has left the stash, and only the command would wait there */
-	if (leave(entity, &message, told, 0, is_held && outcome == SHARD_MESSAGE_DONE) ==
-		SHARD_MESSAGE_RESTS)
-		return SHARD_MESSAGE_RESTS;
-	return outcome;
+	/* the message is over: only the command may wait, in its place */
+	if (is_held && outcome == SHARD_MESSAGE_DONE)
+		shard_queue_remove(entity, row);
+	message.payload_len = 0;
+	shard_life_wake(entity);
+	return run_on(entity, &message, 0, false) == SHARD_MESSAGE_RESTS ? SHARD_MESSAGE_RESTS
+		   : is_held												 ? SHARD_MESSAGE_GONE
+																	 : outcome;
 }
 
 /* Makes or ends a timer. */

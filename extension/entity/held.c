@@ -80,6 +80,10 @@ static ShardStatement insert_dead = {
 	{INT4OID, INT4OID, TEXTOID, INT2OID, INT4OID, BYTEAOID, INT4OID, TEXTOID, INT4OID, INT8OID,
 	 BYTEAOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, INT4OID}};
 
+/* A timer that is due goes with its row of shard.timer: as a letter it would mean nothing. */
+StaticAssertDecl(SHARD_KIND_TIMER == 15,
+				 "the statements below know the kind of a timer that is due");
+
 static ShardStatement bury_held = {
 	"WITH gone AS (DELETE FROM shard.held WHERE ctid = ANY (ARRAY(SELECT h.ctid FROM shard.held h"
 	" WHERE h.type_id = $1 AND NOT EXISTS (SELECT FROM shard.type t WHERE t.type_id = $1)"
@@ -89,7 +93,7 @@ static ShardStatement bury_held = {
 	" SELECT type_id, shard, entity, kind, epoch, stamp, src_type, src_entity, mid_node, mid_seq,"
 	" payload, '42704', '" SHARD_DROPPED_ERROR "',"
 	" '" SHARD_DROPPED_HINT "', attempts"
-	" FROM gone WHERE place <> 'start' ORDER BY shard, entity, seq",
+	" FROM gone WHERE place <> 'start' AND kind <> 15 ORDER BY shard, entity, seq",
 	1,
 	{INT4OID}};
 
@@ -99,7 +103,7 @@ static ShardStatement bury_left = {
 	" src_entity, mid_node, mid_seq, payload, sqlstate, error, hint, attempts)"
 	" SELECT type_id, shard, entity, kind, epoch, stamp, src_type, src_entity, mid_node, mid_seq,"
 	" payload, '55000', $3, '" SHARD_LEFT_HINT "', attempts"
-	" FROM gone WHERE place <> 'start' ORDER BY entity, number NULLS FIRST, seq",
+	" FROM gone WHERE place <> 'start' AND kind <> 15 ORDER BY entity, number NULLS FIRST, seq",
 	3,
 	{INT4OID, INT4OID, TEXTOID}};
 

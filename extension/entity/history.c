@@ -39,8 +39,9 @@ static ShardStatement note = {
 	" decision, outcome, pause)"
 	" SELECT $1, $2, $3, coalesce(pg_catalog.max(h.seq), 0) + 1, $4, $5, $6, $7, $8, $9"
 	" FROM shard.history h WHERE h.type_id = $1 AND h.shard = $2 AND h.entity = $3 RETURNING seq)"
-	" DELETE FROM shard.history h USING new"
-	" WHERE h.type_id = $1 AND h.shard = $2 AND h.entity = $3 AND h.seq <= new.seq - $10",
+	" DELETE FROM shard.history WHERE ctid = ANY (ARRAY(SELECT h.ctid FROM shard.history h"
+	" WHERE h.type_id = $1 AND h.shard = $2 AND h.entity = $3"
+	" AND h.seq <= (SELECT seq FROM new) - $10 FOR UPDATE SKIP LOCKED))",
 	10,
 	{INT4OID, INT4OID, TEXTOID, TEXTOID, TEXTOID, INT4OID, TEXTOID, TEXTOID, INT8OID, INT4OID}};
 
@@ -50,11 +51,17 @@ static ShardStatement count = {
 	4,
 	{INT4OID, INT4OID, TEXTOID, TIMESTAMPTZOID}};
 
-/* Rows that another worker deletes just now are passed over, without waiting. */
+/*
+ * Rows that another worker deletes just now are passed over, without waiting; and those of shards that are not active,
+ * which may be on their way to another node.
+ */
 static ShardStatement delete_oldest = {
-	"DELETE FROM shard.history WHERE ctid = ANY (ARRAY(SELECT ctid FROM shard.history"
-	" WHERE type_id = $1 AND at <= (SELECT at FROM shard.history WHERE type_id = $1"
-	" ORDER BY at DESC OFFSET $2 LIMIT 1) ORDER BY at LIMIT $3 FOR UPDATE SKIP LOCKED))",
+	"DELETE FROM shard.history WHERE ctid = ANY (ARRAY(SELECT h.ctid FROM shard.history h"
+	" WHERE h.type_id = $1 AND h.at <= (SELECT at FROM shard.history WHERE type_id = $1"
+	" ORDER BY at DESC OFFSET $2 LIMIT 1)"
+	" AND EXISTS (SELECT FROM shard.own o"
+	" WHERE o.type_id = h.type_id AND o.shard = h.shard AND o.state = 'active')"
+	" ORDER BY h.at LIMIT $3 FOR UPDATE OF h SKIP LOCKED))",
 	3,
 	{INT4OID, INT4OID, INT4OID}};
 
@@ -101,7 +108,7 @@ make_room(ShardLocalType *local)
 {
 	ShardArguments arguments = {0};
 
-	if (++local->history_noted % LOOK_EVERY != 0)
+	if (local->history_noted++ % LOOK_EVERY != 0)
 		return;
 	shard_statement_add(&arguments, Int32GetDatum(local->type->type_id), false);
 	shard_statement_add(&arguments, Int32GetDatum(MOST_ROWS), false);

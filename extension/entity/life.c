@@ -82,6 +82,9 @@ shard_life_follow(ShardEntity *entity)
 {
 	const ShardWait *wait = &entity->wait;
 
+	/* a message that waits recalls it: the number that is under way means nothing any more (E6) */
+	if (wait->deferred && entity->life == SHARD_ENTITY_PASSIVATING && entity->stop > 0)
+		entity->stop = 0;
 	if (entity->life == SHARD_ENTITY_QUARANTINED && !is_barred(wait))
 		(void) shard_life_step(entity, SHARD_ENTITY_ON_RESUMED);
 	if (entity->life == SHARD_ENTITY_WAITING && !wait->deferred)
@@ -113,8 +116,14 @@ shard_life_passivate(ShardEntity *entity, bool stop)
 	if (entity->life != SHARD_ENTITY_PASSIVATING)
 		return;
 	(void) shard_life_step(entity, stop ? SHARD_ENTITY_ON_STOPPED : SHARD_ENTITY_ON_UNLOADED);
+	/* that it is remembered says its row; in memory it is no more */
+	if (entity->life == SHARD_ENTITY_REMEMBERED)
+		(void) shard_life_step(entity, SHARD_ENTITY_ON_SHARD_LEFT);
+	entity->started = false;
 	entity->stop = 0;
-	shard_life_follow(entity);
+	/* while its stash is run, the one who runs it looks at the end at what waits (stash.c) */
+	if (!entity->wait.deferred)
+		shard_life_follow(entity);
 }
 
 void

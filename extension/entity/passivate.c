@@ -206,7 +206,8 @@ leave_by_limit(ShardLocalType *local, void *arg)
 		ShardPlace *place = dlist_container(ShardPlace, core.place, iter.cur);
 		ShardEntity *entity = place->entity;
 
-		if (!shard_passivate_may_leave(entity))
+		if (!shard_passivate_may_leave(entity) ||
+			(shard_stop_is_due(local) && shard_pause_until(local, entity->shard) != 0))
 			spare(place);
 		else if (!shard_stop_is_due(local))
 		{
@@ -273,6 +274,11 @@ passivate_type(ShardLocalType *local, void *arg)
 			if (due != DT_NOEND)
 				come_again(pass, due);
 			break;
+		}
+		if (shard_stop_is_due(local) && (due = shard_pause_until(local, entity->shard)) != 0)
+		{
+			come_again(pass, due);
+			continue;
 		}
 		if (shard_stop_is_due(local))
 		{

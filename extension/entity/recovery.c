@@ -37,7 +37,11 @@
 /* A recovery is told of once in this time at most. */
 #define TELL_EVERY (60 * USECS_PER_SEC)
 
-static bool wanted = false; /* some type may have a walk to be done */
+/* How long a type rests whose rows could not be read. */
+#define UNREADABLE_PAUSE (30 * USECS_PER_SEC)
+
+static bool wanted = false;					 /* some type may have a walk to be done */
+static const ShardLocalType *reading = NULL; /* the type whose rows are being read */
 
 static bool
 has_shards(const ShardRecovery *recovery)
@@ -238,7 +242,7 @@ start(ShardLocalType *local, HeapTuple tuple, const char *id, int id_len)
 		entity = shard_cache_get(local, shard, id, id_len, true);
 	shard_turn_enlist(entity);
 	shard_turn.at = entity;
-	if (entity->started || entity->checked)
+	if (entity->started || (entity->checked && !entity->now.remembered))
 		return;
 	if (entity->wait.deferred)
 	{
@@ -248,7 +252,7 @@ start(ShardLocalType *local, HeapTuple tuple, const char *id, int id_len)
 	local->recovery.starting++;
 	if (entity->life != SHARD_ENTITY_ACTIVE)
 		shard_life_start(entity);
-	if (bare)
+	if (bare && !entity->checked)
 	{
 		load(local, entity, tuple);
 		return;
@@ -376,8 +380,11 @@ walk(ShardLocalType *local, MemoryContext context)
 	pause = shard_pause_until(local, recovery->now.shard);
 	if (pause != 0)
 	{
-		recovery->not_before = pause;
-		return false;
+		/* it begins anew after its pause, and others go on: who has started is passed over */
+		recovery->begun = list_delete_int(recovery->begun, recovery->now.shard);
+		shard_local_count(local, recovery->now.shard)->counted = 0;
+		shard_recovery_add(local, recovery->now.shard);
+		return enter_shard(local);
 	}
 	limit = allowance(local);
 	if (limit == 0)
@@ -388,7 +395,9 @@ walk(ShardLocalType *local, MemoryContext context)
 		return false;
 	}
 	MemoryContextReset(context);
+	reading = local;
 	entities = read_piece(local, (int) limit, &piece, context);
+	reading = NULL;
 	goes_on = run_piece(local, &piece, entities);
 
 	/* rows that are not remembered take time, too */
@@ -520,6 +529,12 @@ abort_type(ShardLocalType *local, void *arg)
 #endif
 	recovery->pace = recovery->saved_pace;
 	recovery->starting = 0;
+	if (local == reading)
+	{
+		/* its rows cannot be read: messages, and entities of other types, go on meanwhile */
+		recovery->not_before = GetCurrentTimestamp() + UNREADABLE_PAUSE;
+		reading = NULL;
+	}
 
 	/* turn_entity.c knows of types that have entities in the turn */
 	if (recovery->on && !local->in_turn)

@@ -63,7 +63,8 @@ decide(ShardEntity *entity, void *arg)
 {
 	Decision *decision = arg;
 
-	if (decision->left <= 0 || !shard_passivate_may_leave(entity))
+	if (decision->left <= 0 || !shard_passivate_may_leave(entity) ||
+		shard_pause_until(entity->local, entity->shard) != 0)
 		return;
 	decision->left--;
 	shard_turn_enlist(entity);
@@ -176,7 +177,8 @@ shard_stop_read(ShardEntity *entity, const ShardRow *row, ShardRow *message)
 		entity->reason =
 			(entity->stop & NUMBER_LIMIT) != 0 ? SHARD_LEAVES_LIMIT : SHARD_LEAVES_IDLE;
 	}
-	if (usual == NULL)
+	/* one that has not started has nothing to stop */
+	if (usual == NULL || entity->wait.start)
 		return SHARD_STOP_NONE;
 	make_own(entity, VARDATA(usual), VARSIZE(usual) - VARHDRSZ, shard_stop_was_told(row), message);
 	return SHARD_STOP_MESSAGE;

@@ -84,8 +84,7 @@ shard_stop_number(const ShardRow *row)
 	memcpy(VARDATA(payload), row->payload, row->payload_len);
 	if (JB_ROOT_IS_SCALAR(payload) && JsonbExtractScalar(&payload->root, &value) &&
 		value.type == jbvNumeric)
-		number =
-			DatumGetInt64(DirectFunctionCall1(numeric_int8, NumericGetDatum(value.val.numeric)));
+		number = strtoll(numeric_normalize(value.val.numeric), NULL, 10);
 	pfree(payload);
 	return number;
 }

@@ -273,12 +273,17 @@ void
 shard_timer_pass(ShardEntity *entity)
 {
 	MemoryContext old = MemoryContextSwitchTo(shard_turn.context);
+	ShardTimerOwner owner = owner_of(entity);
+	ShardTimer found;
 
 #ifdef SHARD_MUTANT_TIMER_KEPT
 	if (shard_turn.firing->timer.idle == 0 && !shard_turn.firing->goes_on)
 		return;
 #endif
-	pass(entity, shard_turn.firing);
+	/* the handler may have ended its receive time-out with its entity */
+	if (shard_turn.firing->timer.idle == 0 ||
+		shard_timer_find(&owner, SHARD_TIMER_RECEIVE, 0, &found))
+		pass(entity, shard_turn.firing);
 	MemoryContextSwitchTo(old);
 }
 

@@ -122,7 +122,8 @@ SELECT t.type_name,
        coalesce(c.relowner, t.owner)::regrole AS owner,
        shard.type_mode(t.mode, t.settings->>'role') AS mode,
        t.number_of_shards,
-       t.settings || jsonb_build_object('hash', t.hash, 'search_path', t.search_path) AS settings,
+       CASE WHEN pg_has_role(coalesce(c.relowner, t.owner), 'MEMBER') THEN t.settings
+            ELSE t.settings - '{start_message,stop_message}'::text[] END || jsonb_build_object('hash', t.hash, 'search_path', t.search_path) AS settings,
        coalesce(shard.type_problem(t.type_id), t.problem) AS problem
 FROM shard.type t LEFT JOIN pg_class c ON c.oid = t.state_table
 WHERE t.mode <> 'dropped';

@@ -301,7 +301,9 @@ check_parcel(const Receive *receive, const ShardParcel *parcel, int lane)
 		damaged(receive, "the id of a message");
 	if (!shard_payload_is_entity(parcel->entity, parcel->entity_len))
 		damaged(receive, "the entity id of a message");
+	/* a stop message of a worker's own has a type, but nobody has sent it (entity/stop.c) */
 	if (parcel->src_type != 0 &&
+		!(parcel->kind == SHARD_KIND_PASSIVATE && parcel->src_entity_len == 0) &&
 		!shard_payload_is_entity(parcel->src_entity, parcel->src_entity_len))
 		damaged(receive, "the sender of a message");
 	if ((parcel->kind == SHARD_KIND_TELL || parcel->payload_len > 0) &&

@@ -49,7 +49,7 @@ shard_transport_reply(int32 node, const ShardRow *row, XLogRecPtr lsn)
 	LinkReply *reply;
 	const char *more;
 
-	if (link->reply_bytes + length > MOST_BYTES)
+	if (link->reply_bytes > 0 && link->reply_bytes + length > MOST_BYTES)
 	{
 		if (shard_told_may(shard_transport.db, node, "replies", 0, &more))
 			ereport(LOG, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),

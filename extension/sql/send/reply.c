@@ -57,7 +57,8 @@ make_token(const ShardExecution *execution)
 	token->cluster = view.cluster;
 	if (execution->ask != NULL)
 		name_ask(execution, &view, token);
-	else if (!execution->trial && message != NULL && message->src_type != 0)
+	else if (!execution->trial && message != NULL && message->src_type != 0 &&
+			 message->kind != SHARD_KIND_PASSIVATE)
 	{
 		token->kind = SHARD_REPLY_ENTITY;
 		token->type_id = message->src_type;

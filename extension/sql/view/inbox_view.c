@@ -66,7 +66,7 @@ is_waiting(const ShardRowFixed *row, void *arg)
 {
 	Listing *listing = arg;
 
-	return shard_kind_is_message(row->kind) &&
+	return (shard_kind_is_message(row->kind) || shard_kind_is_timer(row->kind)) &&
 		   !shard_log_position_handled(&listing->positions, row);
 }
 
