@@ -22,7 +22,9 @@ CREATE FUNCTION counter(state jsonb, message jsonb) RETURNS jsonb LANGUAGE plpgs
 BEGIN
 	RETURN to_jsonb(coalesce(state::int, 0) + 1);
 END $$;
-SELECT shard_start('guard', 'guard', handler_timeout => '180 s'), shard_start('counter', 'counter');
+-- a type for each gate: one that has had a slow call would wait until others have had their share of the time
+SELECT shard_start('guard', 'guard', handler_timeout => '180 s'), shard_start('second_guard', 'guard', handler_timeout => '180 s'),
+	shard_start('counter', 'counter');
 });
 
 # A session that keeps a gate shut, once the worker has come to it.
@@ -45,14 +47,14 @@ sub wait_at
 }
 
 # Their shards have a home, so nothing has to wait for one.
-$node->safe_psql('postgres', q{SELECT shard_start_entity('counter', 'a'), shard_start_entity('guard', 'g')});
+$node->safe_psql('postgres', q{SELECT shard_start_entity('counter', 'a'), shard_start_entity('guard', 'g'), shard_start_entity('second_guard', 'g')});
 $node->drain;
 
 # Behind the first gate gathers what the second turn is to be: a message, the second gate, an ask.
 my ($first, $second) = (shut(1), shut(2));
 $node->safe_psql('postgres', q{SELECT shard_tell('guard', 'g', '1')});
 wait_at($first);
-$node->safe_psql('postgres', q{SELECT shard_tell('counter', 'a', '{}'), shard_tell('guard', 'g', '2')});
+$node->safe_psql('postgres', q{SELECT shard_tell('counter', 'a', '{}'), shard_tell('second_guard', 'g', '2')});
 my $asker = $node->session;
 $asker->send(q{SELECT shard_ask('counter', 'a', '{}', '180 s');});
 $node->wait_until(q{SELECT count(*) = 1 FROM pg_stat_activity
