@@ -19,10 +19,6 @@ stop=test/t/302_stop_messages_in_narrow_places.pl
 timers=test/t/322_timers_in_narrow_places.pl
 timers_move=test/t/166_timers_move_with_their_shards.pl
 later=test/t/340_replies_come_later.pl
-remembered=test/t/330_remembered_entities_run_again.pl
-recovered=test/t/165_remembered_entities_move.pl
-judged=test/t/310_failures_are_judged_once.pl
-backoff=test/t/169_back_off_moves_with_its_shard.pl
 declare -A noticed_by=(
   # of what one node does
   [CURSOR_BY_ID]="$one_node test/t/020_crash_ledger.pl"  # rows of senders still open are passed for ever, as by a plain increasing id
@@ -34,14 +30,10 @@ declare -A noticed_by=(
   [FILE_UNSEEN]=test/t/084_tables_are_rewritten.pl  # a turn goes on in a file of the inbox that was replaced meanwhile
   [READS_UNGATED]=test/t/085_reads_wait_for_the_gate.pl  # an answer that only reads does not wait for the gate
   [STOP_OVERTAKES]=$stop          # a stop message goes before what waits of its entity
-  [STOP_TWICE]=$stop              # a handler that asks twice gets two stop messages
   [STOP_NOT_UNDONE]=$stop         # what a handler asked is not forgotten with its turn
-  [STOP_NEVER_VOID]=$stop         # a stop message counts though other messages came first
   [PASSIVATED_WAITING]=$stop      # an entity of which messages wait leaves memory
   [TIMER_GENERATION_IGNORED]=$timers  # a timer fires whichever firing the message means
   [TIMER_KEPT]=$timers            # a timer that has fired is there still
-  [TIMER_CANCEL_IGNORED]=$timers  # a timer that was cancelled is there still
-  [TIMER_ENDS_EARLY]=$timers      # a timer ends with the look at what is due, not with its message
   [REPLY_TO_NEXT]=$later          # a reply finds whatever ask has the slot by now
   [REPLY_UNKEYED]=$later          # the key of a token is not looked at
   [REPLY_UNFLUSHED]=$later        # a reply that comes later is believed before it is durable
@@ -50,19 +42,10 @@ declare -A noticed_by=(
   [TIMERS_STAY]=$timers_move          # timers do not move with their shard
   [NO_RESEND]=$move               # what a former home has refused is not sent to the new one
   [NEWER_BEFORE_RESENT]=$move     # newer messages do not wait for what is sent again
-  [REMEMBERED_LATE]=$remembered   # that an entity is remembered is written later than its first effect
-  [START_LATE]=$remembered        # the start message comes behind the first message
-  [PASSIVATE_REMEMBERS]=$remembered  # who passivates is still remembered
-  [RECOVERY_SKIPS]=$remembered    # a turn that is undone has started its entities
-  [ARRIVAL_UNSEEN]=$recovered     # entities of a shard that comes are not started
-  [QUARANTINE_LEFT]=$recovered    # an entity that cannot start is not known to be so at the shard's new home
   [IMPORT_WITHOUT_MARKS]=$move    # a new home does not learn what the old one has taken in
   [IMPORT_WITHOUT_STASH]=$move    # messages that wait at the old home stay there
   [REDRIVE_OLD_STAMP]=$move       # a dead letter that is sent again keeps the stamp that marks have passed
   [QUEUE_FORGOTTEN]=$numbers      # what waits of an entity is forgotten when its position is read
-  [IMPORT_FORGETS_BACKOFF]=$backoff  # a new home does not know that a message has failed, and when it is to be tried again
-  [DECIDER_IGNORED]=$judged       # the setting decides, whatever the decider says
-  [PAUSE_OF_OTHERS]=$judged       # an escalation pauses all shards of the worker
   [ORDER_IGNORED]=test/t/159_partitions_are_reassigned.pl  # numbers of messages are not looked at
   [GONE_TYPES_KEPT]=test/t/192_dropped_after_a_leave.pl  # packets of a type that is gone are kept
   [RECEIVED_TWICE]=test/t/109_load_without_faults.pl  # rows are stored twice, and marks are not looked at
@@ -74,7 +57,7 @@ mapfile -t mutants < <(for name in "${!noticed_by[@]}"; do echo "${noticed_by[$n
 # one is tried, a few times, soon. The scenarios do not wait in vain, whatever is broken.
 noticed() {  # name
   local attempt patience=20
-  case ${noticed_by[$1]} in "$one_node" | "$move" | "$numbers" | "$stop" | "$timers" | "$timers_move" | "$later" | "$judged" | "$backoff") patience=90 ;; esac
+  case ${noticed_by[$1]} in "$one_node" | "$move" | "$numbers" | "$stop" | "$timers" | "$timers_move" | "$later") patience=90 ;; esac
   for attempt in 1 2 3; do
     MUTANT=$1 PROVE_TESTS=${noticed_by[$1]} SHARD_SECONDS=${MUTANT_SECONDS:-30} \
       PG_TEST_TIMEOUT_DEFAULT=${PG_TEST_TIMEOUT_DEFAULT:-$patience} CHECK_TIMEOUT=${CHECK_TIMEOUT:-300} \
