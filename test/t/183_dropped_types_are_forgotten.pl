@@ -91,7 +91,7 @@ $three->server->start;
 $cluster->wait_reachable;
 $cluster->wait_registered;
 is($four->sql('SELECT count(*) FROM shard_homes'), 12, 'nor does its return change anything');
-$three->sql($drop);
+$three->eventually($drop);   # refused as long as a shard is on its way there
 $_->wait_value($rests, '0 0 0 0 0', 'the type to be forgotten') for $cluster->nodes;
 pass('but its dropping does');
 
