@@ -154,7 +154,18 @@ $node->wait_for_value(sprintf($running, 'bare'), $remembered{bare}, 'all to run 
 $node->wait_for_value(q{SELECT count(*) FROM shard_region_stats WHERE recovering}, 0, 'nobody to be left');
 is(value(q{SELECT sum(remembered) FROM shard_region_stats WHERE type_name = 'bare'}), $remembered{bare}, 'all are counted');
 
-# Idle is idle: nothing is written once all have started.
+# Idle is idle: once all have started turns end, and nothing is written meanwhile.
 $node->drain;
+my $written = q{SELECT pg_current_wal_insert_lsn() || ' ' || pg_snapshot_xmax(pg_current_snapshot())};
+my ($before, $quiet) = ('', 0);
+ShardCluster::wait_for_condition(
+	sub {
+		my $now = value($written);
+		$quiet = $now eq $before ? $quiet + 1 : 0;
+		$before = $now;
+		return $quiet >= 20;
+	},
+	'nothing to be written while nobody starts');
+pass('an idle node writes nothing');
 $node->log_is_clean(qr/cannot start/);
 done_testing();
