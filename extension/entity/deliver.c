@@ -129,9 +129,9 @@ shard_deliver_row(const ShardRow *row)
 		shard_queue_defer(entity, row, 0, false);
 		shard_buffer_put_aside(entity->local->type);
 	}
-#ifndef SHARD_MUTANT_STASH_OVERTAKEN
 	else if (entity->wait.start && hurry_or_end(entity, row))
 		return;
+#ifndef SHARD_MUTANT_STASH_OVERTAKEN
 	else if (entity->wait.deferred || shard_order_has_ready(entity))
 		shard_queue_defer(entity, row, 0, false);
 #endif

@@ -3,13 +3,11 @@
 SELECT ok, unnest(CASE WHEN problems = '{}' THEN '{none}' ELSE problems END) AS "shard_health()"
 FROM shard_health();
 
-\if :idle
-\q
-\endif
 SELECT EXISTS (SELECT FROM shard_ordered WHERE waiting > 0 OR skipped > 0 OR late > 0) AS gaps,
        EXISTS (SELECT FROM shard_entity.judge WHERE ended IS NULL) AS games,
        EXISTS (SELECT FROM shard_inbox) AS messages,
        EXISTS (SELECT FROM shard_dead_letters) AS dead,
+       EXISTS (SELECT FROM shard_region_state) AS judges,
        EXISTS (SELECT FROM shard_rebalances) AS moves \gset
 
 \if :gaps
@@ -26,6 +24,12 @@ LIMIT 10;
 SELECT count(*) AS games, sum(last_seq) AS "events seen", min(entity_id) AS "one of them"
 FROM shard_entity.judge
 WHERE ended IS NULL;
+\endif
+\if :judges
+\pset title 'Judges in memory'
+SELECT shard, entity_id AS game, region_state
+FROM shard_region_state
+LIMIT 10;
 \endif
 \if :messages
 \pset title 'Messages that wait'
