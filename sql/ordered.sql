@@ -124,6 +124,13 @@ SELECT n(19);
 SELECT shard_drain();
 SELECT expected, skipped, late, waiting FROM e;
 
+-- A message that has waited for its number ends its entity: nothing of it stays in memory.
+SELECT shard_tell('note', 'last', '{"n": 1}'), shard_tell('note', 'last', '{"n": 3, "do": "end"}');
+SELECT until('(SELECT waiting = 1 FROM shard_ordered WHERE entity_id = ''last'')');
+SELECT shard_tell('note', 'last', '{"n": 2}');
+SELECT shard_drain();
+SELECT count(*) FROM shard_region_state WHERE entity_id = 'last';
+
 -- A gap is given up after ordered_timeout; who comes after all comes too late.
 SELECT shard_alter('note', 'ordered_timeout', '100 ms');
 SELECT n(23, 26);

@@ -121,9 +121,7 @@ shard_life_passivate(ShardEntity *entity, bool stop)
 		(void) shard_life_step(entity, SHARD_ENTITY_ON_SHARD_LEFT);
 	entity->started = false;
 	entity->stop = 0;
-	/* while its stash is run, the one who runs it looks at the end at what waits (stash.c) */
-	if (!entity->wait.deferred)
-		shard_life_follow(entity);
+	/* what waits is looked at when the turn ends: the message that has stopped it may be one of these still */
 }
 
 void

@@ -238,6 +238,8 @@ keep_entity(ShardEntity *entity)
 	entity->start_wanted &= !entity->started;
 	if (held != 0)
 		shard_queue_count(local, held);
+	if (entity->life == SHARD_ENTITY_NONE && entity->wait.waiting > 0)
+		shard_life_follow(entity);
 	entity->saved_wait = entity->wait;
 	entity->saved_life = entity->life;
 	entity->saved_stop = entity->stop;

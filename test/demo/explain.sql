@@ -27,7 +27,7 @@ WHERE ended IS NULL;
 \endif
 \if :judges
 \pset title 'Judges in memory'
-SELECT shard, entity_id AS game, region_state
+SELECT *
 FROM shard_region_state
 LIMIT 10;
 \endif
