@@ -87,6 +87,7 @@ typedef struct ShardType
 	int max_restarts;	  /* -1: any number */
 	int64 restart_window; /* microseconds, also the next one */
 	int64 shard_failure_backoff;
+	bool own_worker; /* no other type is in its group of lanes (C19) */
 
 	struct ShardTypeCounter *counter; /* shared; NULL until asked for */
 

@@ -111,6 +111,7 @@ static void
 apply_settings(ShardType *type, const ShardSettings *settings)
 {
 	shard_settings_passivation(settings, &type->passivation);
+	type->own_worker = strcmp(settings->value[SHARD_SETTING_WORKER], "own") == 0;
 	type->stop_message = read_message(settings->value[SHARD_SETTING_STOP_MESSAGE]);
 	type->max_attempts = (int) shard_settings_number(settings, SHARD_SETTING_MAX_ATTEMPTS);
 	type->retry_backoff = shard_settings_number(settings, SHARD_SETTING_RETRY_BACKOFF);

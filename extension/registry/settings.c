@@ -94,7 +94,9 @@ static const Setting setting_table[SHARD_SETTING_COUNT] = {
 	[SHARD_SETTING_MAX_RESTARTS] = {"max_restarts", KIND_INT, NULL, 0, SHARD_MOST_RESTARTS},
 	[SHARD_SETTING_RESTART_WINDOW] = {"restart_window", KIND_DURATION, "1 min", MS(10), DAYS(365)},
 	[SHARD_SETTING_SHARD_FAILURE_BACKOFF] = {"shard_failure_backoff", KIND_DURATION, "10 s", MS(1),
-											 DAYS(7)}};
+											 DAYS(7)},
+	[SHARD_SETTING_WORKER] = {"worker", KIND_CHOICE, "shared", .choices = "shared,own,",
+							  .fixed = true}};
 
 /* The name of a setting, as in shard_start. */
 const char *
@@ -113,6 +115,8 @@ shard_settings_is_fixed(ShardSettingId id)
 const char *
 shard_settings_why_fixed(ShardSettingId id)
 {
+	if (id == SHARD_SETTING_WORKER)
+		return "The type's number, which all its rows have, says which workers run it.";
 	return id <= SHARD_SETTING_SHARD_ID_EXTRACTOR ? "The setting says in which shard an entity is."
 												  : "All members of a cluster agree on it.";
 }

@@ -135,9 +135,16 @@ hash_text(uint64 hash, const char *text)
 	}
 }
 
+/* Whether the type has its region workers to itself. */
+static bool
+is_alone(const ShardSettings *settings)
+{
+	return strcmp(settings->value[SHARD_SETTING_WORKER], "own") == 0;
+}
+
 /*
  * A hash over what all members of a cluster must agree on: name, shards, how ids come to shards, role,
- * allocation, time for a move.
+ * allocation, time for a move, whose workers.
  */
 static uint64
 settings_hash(const char *type_name, const ShardSettings *settings)
@@ -153,7 +160,8 @@ settings_hash(const char *type_name, const ShardSettings *settings)
 
 	for (int i = 0; i < (int) lengthof(agreed); i++)
 		hash = hash_text(hash, settings->value[agreed[i]]);
-	return hash;
+	/* types that share are what they were before there was a choice */
+	return is_alone(settings) ? hash_text(hash, settings->value[SHARD_SETTING_WORKER]) : hash;
 }
 
 /*
@@ -212,6 +220,7 @@ shard_settings_to_record(const char *type_name, const ShardSettings *settings,
 		(int32) Max(shard_settings_number(settings, SHARD_SETTING_HANDOFF_TIMEOUT) / 1000, 1);
 	record->role = pstrdup(role != NULL ? role : "");
 	record->hashing = make_hashing(settings);
+	record->own_worker = is_alone(settings);
 }
 
 /* The reverse, as far as the record knows; the rest of the settings is left as it is. */
@@ -226,6 +235,7 @@ shard_settings_from_record(ShardSettings *settings, const ShardTypeRecord *recor
 	settings->value[SHARD_SETTING_ROLE] = record->role[0] != '\0' ? pstrdup(record->role) : NULL;
 	settings->value[SHARD_SETTING_HASH] = take_part(&hash, ' ');
 	settings->value[SHARD_SETTING_SHARD_ID_EXTRACTOR] = hash;
+	settings->value[SHARD_SETTING_WORKER] = record->own_worker ? "own" : "shared";
 	if (record->handoff_timeout_ms > 0)
 		settings->value[SHARD_SETTING_HANDOFF_TIMEOUT] =
 			shard_duration_format(record->handoff_timeout_ms * INT64CONST(1000));

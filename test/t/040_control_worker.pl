@@ -136,6 +136,11 @@ my $seed = sprintf "host=%s port=%d user=%s dbname=one", $node->host, $node->por
 	is(types('one') . '; ' . types('two'), '1 kept, 9 other, 17 third; 25 fourth, 1 kept, 9 other, 17 third', 'later types are numbered by the cluster');
 	my ($status, undef, $err) = $node->psql('one', q{SELECT shard_start('fourth', 'h', number_of_shards => 5)});
 	like($err, qr/the cluster has entity type "fourth" with other settings.*"number_of_shards" is 1000 in the cluster, 5 on the node/s, 'other settings are refused');
+	(undef, undef, $err) = $node->psql('one', q{SELECT shard_start('fourth', 'h', worker => 'own')});
+	like($err, qr/"worker" is "shared" in the cluster, "own" on the node/, 'also about the workers');
+	$node->safe_psql('one', q{SELECT shard_start('fifth', 'h', worker => 'own')});
+	is($node->safe_psql('one', q{SELECT type_id % 8 <> 1 FROM shard.type WHERE type_name = 'fifth'}), 't', 'a type of its own group is numbered so by the cluster');
+	$node->safe_psql('one', q{SELECT shard_drop_type('fifth')});
 }
 {
 	$node->safe_psql('three', q{SELECT shard_start('kept', 'h', number_of_shards => 5)});

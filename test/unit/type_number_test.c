@@ -12,17 +12,33 @@ static ShardNumberedType types[100];
 static int count = 0;
 static int32 last = 0;
 
-/* Another type of an owner; 0: he is refused. */
+/* Another type of a party; 0: it is refused. */
 static int32
-start(const char *owner, bool may_share)
+start_for(ShardTypeParty party, bool may_share)
 {
-	int group = shard_type_number_group(types, count, owner, last, may_share);
+	int group = shard_type_number_group(types, count, party, last, may_share);
 
 	if (group < 0)
 		return 0;
 	last = shard_type_number_next(last, group);
-	shard_type_number_add(types, &count, last, owner);
+	shard_type_number_add(types, &count, last, party);
 	return last;
+}
+
+/* Another type of an owner. */
+static int32
+start(const char *owner, bool may_share)
+{
+	return start_for((ShardTypeParty){owner, NULL}, may_share);
+}
+
+/* One that wants its workers to itself. */
+static int32
+start_alone(const char *owner, const char *name, bool may_share)
+{
+	ShardTypeRecord type = {.name = name, .owner = owner, .own_worker = true};
+
+	return start_for(shard_type_number_party(&type), may_share);
 }
 
 static void
@@ -50,15 +66,39 @@ test_owners(void)
 		   "the tenth goes where the ninth is not");
 }
 
+/* A type may have its workers to itself: no other one comes to its group, though owners share. */
+static void
+test_own_workers(void)
+{
+	int shared, own, other;
+
+	count = 0;
+	last = 0;
+	shared = shard_message_group(start("a", false));
+	own = shard_message_group(start_alone("a", "t", false));
+	other = shard_message_group(start_alone("a", "u", false));
+	ok(own != shared && other != shared && own != other, "each has a group");
+	is_int(shard_message_group(start("a", false)), shared, "the owner's others stay together");
+	is_int(shard_message_group(start_alone("a", "t", false)), own,
+		   "the same type has the same one");
+	for (int i = 0; i < 5; i++)
+		ok(start_alone("b", (const char *[]){"v", "w", "x", "y", "z"}[i], false) != 0,
+		   "there is another one");
+	is_int(start_alone("b", "one more", false), 0, "until all are taken");
+	is_int(start_alone("b", "one more", true), 0, "what shares a group has it not to itself");
+	is_int(shard_message_group(start("c", true)), shared, "owners share what they may");
+}
+
 /* A type keeps its group when it changes hands. */
 static void
 test_changed_owner(void)
 {
-	ShardNumberedType given[] = {{1, "a"}, {2, "a"}, {10, "b"}, {3, "c"}};
+	const ShardTypeParty a = {"a", NULL}, b = {"b", NULL}, c = {"c", NULL};
+	ShardNumberedType given[] = {{1, a}, {2, a}, {10, b}, {3, c}};
 
-	is_int(shard_type_number_group(given, 4, "a", 10, false), 1,
+	is_int(shard_type_number_group(given, 4, a, 10, false), 1,
 		   "of two groups that one where nobody else is");
-	is_int(shard_type_number_group(given, 4, "b", 10, false), 2, "who shares goes on to");
+	is_int(shard_type_number_group(given, 4, b, 10, false), 2, "who shares goes on to");
 }
 
 static void
@@ -241,6 +281,7 @@ int
 main(void)
 {
 	test_owners();
+	test_own_workers();
 	test_changed_owner();
 	test_ends();
 	test_joiners();

@@ -93,6 +93,6 @@ shard_homes_type_number(const ShardHomes *homes, const ShardTypeRecord *type, in
 	if (wish > 0)
 		return wish;
 #endif
-	return shard_type_number_choose(types, count, type->owner ? type->owner : "", last, wish,
+	return shard_type_number_choose(types, count, shard_type_number_party(type), last, wish,
 									is_alone(homes), homes->live->owners_may_share, full);
 }

@@ -301,6 +301,8 @@ type_fields(ShardFields *fields, void *record)
 		type->owner = "";
 	if (shard_fields_more(fields))
 		shard_fields_int32(fields, &type->by);
+	if (shard_fields_more(fields))
+		shard_fields_bool(fields, &type->own_worker);
 	extra_fields(fields, &type->extra);
 }
 

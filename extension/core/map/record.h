@@ -141,6 +141,7 @@ typedef struct ShardTypeRecord
 	bool dropping; /* no member is known to have it: it goes once all members have said so (C9) */
 	const char *owner; /* name of the role that owns it, the same at all members (C18) */
 	int32 by;		   /* the member that has brought it (C20); 0: not known */
+	bool own_worker;   /* no other type is in its group of lanes (C19) */
 	ShardExtra extra;
 } ShardTypeRecord;
 

@@ -3,7 +3,7 @@
  *		Numbers of types: which group of lanes an owner's types are in (doc/protocol.md W1, C19).
  *
  * A number says the group for good, since lanes hang on it. So a type stays where it is when its owner changes,
- * and then shares with the others that are there.
+ * and then shares with the others that are there; and whether it has its workers to itself is said when it starts.
  */
 #ifndef FRONTEND
 #include "postgres.h"
@@ -24,21 +24,48 @@ is_in(const ShardNumberedType *type, int group)
 	return shard_message_group(type->type_id) == group;
 }
 
-/* Whether an owner has types in a group. */
 static bool
-has_type(const ShardNumberedType *types, int count, const char *owner, int group)
+is_same(const ShardTypeParty *a, const ShardTypeParty *b)
+{
+	if (strcmp(a->owner, b->owner) != 0 || (a->alone == NULL) != (b->alone == NULL))
+		return false;
+	return a->alone == NULL || strcmp(a->alone, b->alone) == 0;
+}
+
+/* Whether a party has types in a group. */
+static bool
+has_type(const ShardNumberedType *types, int count, const ShardTypeParty *party, int group)
 {
 	for (int i = 0; i < count; i++)
-		if (is_in(&types[i], group) && strcmp(types[i].owner, owner) == 0)
+		if (is_in(&types[i], group) && is_same(&types[i].party, party))
 			return true;
 	return false;
 }
 
-void
-shard_type_number_add(ShardNumberedType *types, int *count, int32 type_id, const char *owner)
+/* Whether one type has a group to itself. */
+static bool
+is_taken(const ShardNumberedType *types, int count, int group)
 {
-	if (!has_type(types, *count, owner, shard_message_group(type_id)))
-		types[(*count)++] = (ShardNumberedType){type_id, owner};
+	for (int i = 0; i < count; i++)
+		if (is_in(&types[i], group) && types[i].party.alone != NULL)
+			return true;
+	return false;
+}
+
+ShardTypeParty
+shard_type_number_party(const ShardTypeRecord *type)
+{
+#ifdef SHARD_MUTANT_OWN_IS_SHARED
+	return (ShardTypeParty){type->owner ? type->owner : "", NULL};
+#endif
+	return (ShardTypeParty){type->owner ? type->owner : "", type->own_worker ? type->name : NULL};
+}
+
+void
+shard_type_number_add(ShardNumberedType *types, int *count, int32 type_id, ShardTypeParty party)
+{
+	if (!has_type(types, *count, &party, shard_message_group(type_id)))
+		types[(*count)++] = (ShardNumberedType){type_id, party};
 }
 
 ShardNumberedType *
@@ -53,7 +80,7 @@ shard_type_number_list(const ShardMap *map, ShardArena *arena, int *count)
 	*count = 0;
 	for (int i = 0; i < entries; i++)
 		if (shard_record_get_type(&known[i], &record, arena))
-			shard_type_number_add(types, count, known[i].key.a, record.owner);
+			shard_type_number_add(types, count, known[i].key.a, shard_type_number_party(&record));
 	return types;
 }
 
@@ -68,25 +95,25 @@ shard_type_number_owners(const ShardNumberedType *types, int count, int group)
 }
 
 int
-shard_type_number_group(const ShardNumberedType *types, int count, const char *owner, int32 last,
+shard_type_number_group(const ShardNumberedType *types, int count, ShardTypeParty party, int32 last,
 						bool may_share)
 {
 	int own = -1;
 	int own_owners = PG_INT32_MAX;
 	int other = -1;
-	int other_owners = may_share ? PG_INT32_MAX : 1;
+	int other_owners = may_share && party.alone == NULL ? PG_INT32_MAX : 1;
 
 	for (int i = 1; i <= SHARD_GROUPS; i++)
 	{
 		int group = (shard_message_group(last) + i) % SHARD_GROUPS;
 		int owners = shard_type_number_owners(types, count, group);
 
-		if (has_type(types, count, owner, group))
+		if (has_type(types, count, &party, group))
 		{
 			own = owners < own_owners ? group : own;
 			own_owners = Min(own_owners, owners);
 		}
-		else if (owners < other_owners)
+		else if (owners < other_owners && !is_taken(types, count, group))
 		{
 			other = group;
 			other_owners = owners;
@@ -108,27 +135,28 @@ shard_type_number_next(int32 last, int group)
 	return next <= PG_INT32_MAX ? (int32) next : 0;
 }
 
-/* May an owner have types in a group: does the group have none, or types of this owner? */
+/* May a party have types in a group: does the group have none, or types of this party? */
 static bool
-is_fit(const ShardNumberedType *types, int count, const char *owner, int group)
+is_fit(const ShardNumberedType *types, int count, const ShardTypeParty *party, int group)
 {
-	return has_type(types, count, owner, group) ||
+	return has_type(types, count, party, group) ||
 		   shard_type_number_owners(types, count, group) == 0;
 }
 
 int32
-shard_type_number_choose(const ShardNumberedType *types, int count, const char *owner, int32 last,
-						 int32 wish, bool alone, bool may_share, bool *full)
+shard_type_number_choose(const ShardNumberedType *types, int count, ShardTypeParty party,
+						 int32 last, int32 wish, bool alone, bool may_share, bool *full)
 {
 	int group;
 
 	*full = false;
 	if (wish > last && wish <= MAX_TYPE_WISH &&
-		(owner[0] == '\0' || alone || is_fit(types, count, owner, shard_message_group(wish))))
+		(party.owner[0] == '\0' || alone ||
+		 is_fit(types, count, &party, shard_message_group(wish))))
 		return wish;
-	if (owner[0] == '\0')
+	if (party.owner[0] == '\0')
 		return shard_type_number_next(last, -1);
-	group = shard_type_number_group(types, count, owner, last, may_share);
+	group = shard_type_number_group(types, count, party, last, may_share);
 	*full = group < 0;
 	return *full ? 0 : shard_type_number_next(last, group);
 }
@@ -273,7 +301,7 @@ shard_type_number_judge(const ShardMap *decided, const ShardMapEntry *types, int
 	for (int i = 0; i < n_types; i++)
 	{
 		ShardTypeRecord type;
-		const char *owner;
+		ShardTypeParty party;
 		bool full;
 		int32 number;
 
@@ -285,14 +313,14 @@ shard_type_number_judge(const ShardMap *decided, const ShardMapEntry *types, int
 		if (type.number_of_shards <= 0 || type.number_of_shards > SHARD_MAX_SHARDS ||
 			!shard_type_room_fits(&room, &alone))
 			return refusal_of(&type, SHARD_TYPE_LACKS_ROOM, arena);
-		owner = type.owner ? type.owner : "";
-		number = shard_type_number_choose(all, count, owner, counters.last_type_id, wishes[i].key.a,
+		party = shard_type_number_party(&type);
+		number = shard_type_number_choose(all, count, party, counters.last_type_id, wishes[i].key.a,
 										  false, may_share, &full);
 		if (full)
 			return refusal_of(&type, SHARD_TYPE_LACKS_GROUP, arena);
 		counters.last_type_id = Max(counters.last_type_id, number);
 		if (number != 0)
-			shard_type_number_add(all, &count, number, owner);
+			shard_type_number_add(all, &count, number, party);
 	}
 	return NULL;
 }

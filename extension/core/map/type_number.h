@@ -9,19 +9,28 @@
 #include "core/map/record.h"
 #include "core/base/arena.h"
 
+/* Whose types are in a group together: those of an owner, or one type that has its workers to itself. */
+typedef struct ShardTypeParty
+{
+	const char *owner; /* "": not known */
+	const char *alone; /* name of that type; NULL: the others of the owner */
+} ShardTypeParty;
+
+extern ShardTypeParty shard_type_number_party(const ShardTypeRecord *type);
+
 /* A type that has a number. */
 typedef struct ShardNumberedType
 {
 	int32 type_id;
-	const char *owner; /* "": not known */
+	ShardTypeParty party;
 } ShardNumberedType;
 
 /*
- * Add a type to a list, unless its owner has one in its group: one type of each owner in each group is enough for all
+ * Add a type to a list, unless its party has one in its group: one type of each party in each group is enough for all
  * questions.
  */
 extern void
-shard_type_number_add(ShardNumberedType *types, int *count, int32 type_id, const char *owner);
+shard_type_number_add(ShardNumberedType *types, int *count, int32 type_id, ShardTypeParty party);
 
 /* The list for the types of a map, in the arena. */
 extern ShardNumberedType *
@@ -33,24 +42,23 @@ extern const ShardTypeRecord *
 shard_type_number_find(const ShardTypeRecord *names, int count, const char *name);
 
 /*
- * The group for another type of an owner: that of the owner's other types, else one without types, else, if owners may
- * share, the one with the fewest. -1: there is none. Of several such groups the one which comes first behind last, the
- * newest number.
+ * The group for another type of a party: that of its other types, else one without types, else, if owners may share, the
+ * one with the fewest, which no type has to itself. -1: there is none. Of several such groups the one which comes first
+ * behind last, the newest number.
  */
-extern int shard_type_number_group(const ShardNumberedType *types, int count, const char *owner,
+extern int shard_type_number_group(const ShardNumberedType *types, int count, ShardTypeParty party,
 								   int32 last, bool may_share);
 
 /* The next number of a group; 0: none is left. group -1: of any. */
 extern int32 shard_type_number_next(int32 last, int group);
 
 /*
- * The number for a type of an owner, "": not known. wish: the number that the owner would like, 0: none; it is granted
- * if it cannot have been given before and no other owner is in its group, which does not matter if the node is alone
- * in its cluster. 0: there is none; *full: for want of a group, as opposed to numbers.
+ * The number for a type of a party. wish: the number that the owner would like, 0: none; it is granted if it cannot
+ * have been given before and no other party is in its group, which does not matter if the node is alone in its cluster. 0: there is none; *full: for want of a group, as opposed to numbers.
  */
 extern int32
-shard_type_number_choose(const ShardNumberedType *types, int count, const char *owner, int32 last,
-						 int32 wish, bool alone, bool may_share, bool *full);
+shard_type_number_choose(const ShardNumberedType *types, int count, ShardTypeParty party,
+						 int32 last, int32 wish, bool alone, bool may_share, bool *full);
 
 /*
  * Why a node with these types, values of SHARD_MAP_TYPE, may not join the cluster of that map: one would get no number,
@@ -93,16 +101,19 @@ shard_type_number_bounds(const ShardMapEntry *types, int n_types, ShardArena *ar
 /* Why a type gets no number now. */
 extern const char *shard_type_number_why(ShardTypeRefusal refusal);
 
-/* How many owners have types in a group. */
+/* How many parties have types in a group. */
 extern int shard_type_number_owners(const ShardNumberedType *types, int count, int group);
 
 /* Why an owner gets no number, and what the owner can do. */
 #define SHARD_TYPE_NUMBER_WHY "too many owners of entity types"
 #define SHARD_TYPE_NUMBER_ERROR "cannot start entity type \"%s\": %s"
 #define SHARD_TYPE_NUMBER_DETAIL \
-	"%d owners have types in the cluster, and that is how many can have region workers of their own."
+	"%d owners and types with worker \"own\" are in the cluster, and that is how many can have region workers to themselves."
 #define SHARD_TYPE_NUMBER_HINT \
-	"Start the type as one of them, or let owners share workers with shard.owners_may_share_workers."
+	"Start the type as one of these owners and with worker \"shared\", or let owners share workers with " \
+	"shard.owners_may_share_workers."
+#define SHARD_TYPE_NUMBER_HINT_OWN \
+	"Start the type with worker \"shared\", or drop a type that has workers of its own."
 
 /* Why there is no room, and what can be done. */
 #define SHARD_TYPE_ROOM_WHY "too many entity types or shards"

@@ -244,6 +244,9 @@ differ_in_settings(const ShardTypeRecord *cluster, const ShardTypeRecord *node, 
 	if (!text)
 		text = differ_in_number("\"handoff_timeout\" in ms", cluster->handoff_timeout_ms,
 								node->handoff_timeout_ms, arena);
+	if (!text)
+		text = differ_in_text("\"worker\"", cluster->own_worker ? "own" : "shared",
+							  node->own_worker ? "own" : "shared", arena);
 	return text ? text : "they were written by another version of the extension";
 }
 

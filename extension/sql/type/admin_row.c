@@ -136,27 +136,34 @@ add_numbered(ShardType *type, void *arg)
 			? palloc(sizeof(ShardNumberedType))
 			: repalloc(numbered->types, (numbered->count + 1) * sizeof(ShardNumberedType));
 	numbered->types[numbered->count++] =
-		(ShardNumberedType){type->type_id, psprintf("%u", type->owner)};
+		(ShardNumberedType){type->type_id,
+							{psprintf("%u", type->owner),
+							 type->own_worker ? pstrdup(type->name) : NULL}};
 }
 
 /*
- * The group of lanes for another type of an owner. In a cluster with others its coordinator says that.
+ * The group of lanes for a new type. In a cluster with others its coordinator says that.
  */
 static int
 group_of(const ShardAdminType *type, int32 last)
 {
 	Numbered numbered = {0};
+	ShardTypeParty party;
 	int group;
 
 	shard_registry_each(add_numbered, &numbered);
 	shard_registry_each_dropped(add_numbered, &numbered);
-	group = shard_type_number_group(numbered.types, numbered.count, psprintf("%u", type->owner),
-									last, shard_owners_may_share_workers);
+	party.owner = psprintf("%u", type->owner);
+	party.alone =
+		strcmp(type->settings.value[SHARD_SETTING_WORKER], "own") == 0 ? type->name : NULL;
+	group = shard_type_number_group(numbered.types, numbered.count, party, last,
+									shard_owners_may_share_workers);
 	if (group < 0)
-		ereport(ERROR, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-						errmsg(SHARD_TYPE_NUMBER_ERROR, type->name, SHARD_TYPE_NUMBER_WHY),
-						errdetail(SHARD_TYPE_NUMBER_DETAIL, SHARD_GROUPS),
-						errhint(SHARD_TYPE_NUMBER_HINT)));
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg(SHARD_TYPE_NUMBER_ERROR, type->name, SHARD_TYPE_NUMBER_WHY),
+				 errdetail(SHARD_TYPE_NUMBER_DETAIL, SHARD_GROUPS),
+				 errhint("%s", party.alone ? SHARD_TYPE_NUMBER_HINT_OWN : SHARD_TYPE_NUMBER_HINT)));
 	return group;
 }
 
