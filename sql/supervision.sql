@@ -40,7 +40,7 @@ BEGIN
         RAISE 'the decider fails, too';
     END IF;
     RETURN CASE sqlstate
-        WHEN 'AA001' THEN 'resume' WHEN 'AA002' THEN 'stop' WHEN 'AA003' THEN 'nonsense'
+        WHEN 'AA001' THEN 'resume' WHEN 'AA002' THEN 'stop' WHEN 'AA003' THEN 'nonsense' WHEN 'AA005' THEN 'restart'
         WHEN '40001' THEN CASE WHEN message = 'no' AND attempts < 3 THEN 'restart' ELSE 'resume' END
         WHEN '40000' THEN CASE WHEN attempts < 3 THEN NULL ELSE 'resume' END END;
 END
@@ -112,6 +112,10 @@ SELECT state FROM shard_entity.fragile WHERE entity_id = 'd1';
 SELECT * FROM letters WHERE entity_id = 'd1';
 SELECT * FROM history WHERE entity_id = 'd1';
 SELECT count(*) FROM asked;
+-- its restart is another attempt, whatever the error
+SELECT tell('d1', '{"fail": "AA005"}');
+SELECT shard_drain();
+SELECT attempts FROM letters WHERE sqlstate = 'AA005';
 -- asks are not judged
 SELECT shard_ask('fragile', 'd1', '{"fail": "AA002"}');
 SELECT count(*) FROM shard_history('fragile', 'd1') WHERE sqlstate = 'AA002';

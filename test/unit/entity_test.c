@@ -237,8 +237,8 @@ test_hope(void)
 {
 	static const char *const passes[] = {"40001", "40P01", "55P03", "53000",
 										 "53100", "53200", "53300", "53400"};
-	static const char *const may_pass[] = {"40000", "40002", "40003", "58000", "58030",
-										   "57P01", "57P02", "57P03", "57P04"};
+	static const char *const may_pass[] = {"08000", "08006", "40000", "40002", "40003", "58000",
+										   "58030", "57P01", "57P02", "57P03", "57P04"};
 	static const char *const lasts[] = {"22P02", "23505", "54000", "55000", "57000",
 										"57014", "P0001", "XX000", "42501", "57P05"};
 
@@ -301,7 +301,7 @@ test_all_verdicts(void)
 						else if (decision == SHARD_ENTITY_STOP)
 							verdict = SHARD_ENTITY_BURY_AND_STOP;
 						else if (decision == SHARD_ENTITY_RESTART &&
-								 hope == SHARD_ENTITY_MAY_PASS && attempts < 3)
+								 (hope == SHARD_ENTITY_MAY_PASS || decided) && attempts < 3)
 							verdict = SHARD_ENTITY_RETRY;
 						else
 							verdict = SHARD_ENTITY_BURY;

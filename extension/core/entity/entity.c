@@ -248,7 +248,7 @@ ShardEntityHope
 shard_entity_hope(const char *sqlstate)
 {
 	static const char *const pass[] = {"40001", "40P01", "55P03", "53"};
-	static const char *const may_pass[] = {"40", "58", "57P01", "57P02", "57P03", "57P04"};
+	static const char *const may_pass[] = {"08", "40", "58", "57P01", "57P02", "57P03", "57P04"};
 
 	for (int i = 0; i < (int) lengthof(pass); i++)
 		if (strncmp(sqlstate, pass[i], strlen(pass[i])) == 0)
@@ -309,7 +309,7 @@ escalate(const ShardEntityLimits *limits, const ShardEntityFailure *failure, int
 
 /*
  * What passes by itself is no failure of the entity: it does not count, and only a decider that has looked at it may say
- * anything but restart.
+ * anything but restart. A decider that says restart of what lasts knows better than a table of SQLSTATEs.
  */
 ShardEntityVerdict
 shard_entity_judge(const ShardEntityLimits *limits, const ShardEntityFailure *failure, int64 *pause)
@@ -326,8 +326,9 @@ shard_entity_judge(const ShardEntityLimits *limits, const ShardEntityFailure *fa
 		return escalate(limits, failure, pause);
 	if (decision == SHARD_ENTITY_STOP)
 		return SHARD_ENTITY_BURY_AND_STOP;
-	if (decision == SHARD_ENTITY_RESUME || failure->hope == SHARD_ENTITY_LASTS ||
-		failure->attempts >= limits->max_attempts)
+	if (decision == SHARD_ENTITY_RESUME || failure->attempts >= limits->max_attempts)
+		return SHARD_ENTITY_BURY;
+	if (failure->hope == SHARD_ENTITY_LASTS && !failure->decided)
 		return SHARD_ENTITY_BURY;
 	return retry(limits, failure, pause);
 }

@@ -127,7 +127,7 @@ extern ShardEntityHope shard_entity_hope(const char *sqlstate);
 /* What supervision, or the type's decider, says of a failure. */
 typedef enum ShardEntityDecision
 {
-	SHARD_ENTITY_RESTART,  /* try again, if that may help */
+	SHARD_ENTITY_RESTART,  /* try again, if that may help, or if a decider says so */
 	SHARD_ENTITY_RESUME,   /* give the message up, go on with the next */
 	SHARD_ENTITY_STOP,	   /* give the message up, stop the entity */
 	SHARD_ENTITY_ESCALATE, /* keep the message, pause the shard */
