@@ -109,6 +109,15 @@ SELECT entity_id, place, message FROM shard_inbox WHERE type_name = 'note';
 SELECT count(*) FROM shard_dead_letters WHERE entity_id IN ('bad', 'worse');
 SELECT shard_ask('note', 'bad', '{}', timeout => '1 s');
 
+-- An ask that cannot start its entity says so, and leaves nothing behind, also with a stop message.
+SELECT shard_alter('note', 'stop_message', '{"n": "stop"}'), shard_alter('note', 'passivate_idle_after', '50 ms'), shard_alter('note', 'passivation_strategy', 'idle');
+INSERT INTO broken VALUES ('asked');
+SELECT shard_ask('note', 'asked', '{}', timeout => '10 s');
+SELECT wait_for($$ count(*) = 0 FROM shard_region_state WHERE entity_id = 'asked' $$);
+SELECT count(*) FROM shard_entity.note WHERE entity_id = 'asked';
+SELECT count(*) FROM shard_inbox WHERE entity_id = 'asked';
+SELECT shard_alter('note', 'stop_message', NULL), shard_alter('note', 'passivation_strategy', 'none');
+
 -- shard_start_entity tries at once; what waited is handled in order. E05.
 DELETE FROM broken WHERE entity = 'bad';
 TRUNCATE seen;

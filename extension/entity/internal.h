@@ -591,7 +591,7 @@ typedef enum ShardTurnLogKind
 	SHARD_TURN_LOG_BURIED,	/* messages of a type that was dropped */
 	SHARD_TURN_LOG_LEFT,	/* messages that waited for a shard that begins again */
 	SHARD_TURN_LOG_FULL,	/* there are as many dead letters as may be */
-	SHARD_TURN_LOG_START,	/* entities that are quarantined: they fail to start */
+	SHARD_TURN_LOG_START,	/* entities that fail to start */
 	SHARD_TURN_LOG_PAUSE,	/* a shard pauses */
 	SHARD_TURN_LOG_DECIDER, /* a decider could not decide */
 	SHARD_TURN_LOG_KINDS

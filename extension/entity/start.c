@@ -31,6 +31,16 @@ shard_start_row(const ShardEntity *entity)
 					  .epoch = -1};
 }
 
+/* Who asks or sends did not send this message. */
+static void
+explain(void *arg)
+{
+	const ShardEntity *entity = arg;
+
+	errcontext("start message of entity \"%s\" of type \"%s\"", entity->id,
+			   entity->local->type->name);
+}
+
 /* The handler may end the entity again, as soon as it has the start message. */
 void
 shard_start_run(ShardEntity *entity)
@@ -42,7 +52,13 @@ shard_start_run(ShardEntity *entity)
 		return;
 	entity->started = true;
 	if (entity->local->type->start_message != NULL)
+	{
+		ErrorContextCallback context = {error_context_stack, explain, entity};
+
+		error_context_stack = &context;
 		shard_call_message(entity, &row, NULL, &execution);
+		error_context_stack = context.previous;
+	}
 	else if (entity->local->type->remember && !entity->now.remembered)
 	{
 		shard_remember_entity(entity);

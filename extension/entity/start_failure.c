@@ -18,6 +18,20 @@
 #include "base/compat.h"
 
 static void
+report_failure(const ShardEntity *entity, int attempts, int64 pause, const ErrorData *error)
+{
+	if (shard_turn_log_counts(SHARD_TURN_LOG_START))
+		shard_turn_log(SHARD_TURN_LOG_START, error->sqlerrcode,
+					   psprintf("entity \"%s\" of type \"%s\" cannot start: %s", entity->id,
+								entity->local->type->name, error->message),
+					   psprintf("It failed to in %d attempt(s), and tries again in " INT64_FORMAT
+								" ms; its messages wait.",
+								attempts, pause / 1000),
+					   "If the error lasts, mend the handler or the state; shard_start_entity() "
+					   "then has it tried at once.");
+}
+
+static void
 report_quarantine(const ShardEntity *entity, int attempts, const ErrorData *error)
 {
 	if (shard_turn_log_counts(SHARD_TURN_LOG_START))
@@ -53,7 +67,9 @@ shard_start_failed(ShardEntity *entity, const ErrorData *error)
 	shard_turn.errors++;
 	shard_local_count(entity->local, entity->shard)->errors++;
 	put(entity, attempts, again ? GetCurrentTimestamp() + pause : 0, error);
-	if (!again)
+	if (again)
+		report_failure(entity, attempts, pause, error);
+	else
 		report_quarantine(entity, attempts, error);
 }
 

@@ -57,7 +57,10 @@ typedef struct Decision
 	int left; /* entities that may still be decided about */
 } Decision;
 
-/* It is to leave. An entity whose shard is leaving goes with that, without a message. */
+/*
+ * It is to leave. An entity whose shard is leaving goes with that, without a message; and so does one that has never
+ * started, as after an ask that failed.
+ */
 static void
 decide(ShardEntity *entity, void *arg)
 {
@@ -68,7 +71,8 @@ decide(ShardEntity *entity, void *arg)
 		return;
 	decision->left--;
 	shard_turn_enlist(entity);
-	if (!shard_presence->is_active(entity->local->type->type_id, entity->shard))
+	if (!shard_presence->is_active(entity->local->type->type_id, entity->shard) ||
+		shard_start_is_due(entity))
 	{
 		entity->reason = decision->reason;
 		shard_life_passivate(entity, false);
