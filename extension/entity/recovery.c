@@ -108,11 +108,16 @@ shard_recovery_follow(ShardType *type, void *arg)
 
 	if (local == NULL && on)
 		local = shard_turn_ready_type(type->type_id);
-	if (local != NULL)
-		local->recovery.not_before = 0; /* the rate may be another one */
-	if (local == NULL || local->recovery.on == on)
+	if (local == NULL)
+		return;
+	/* the rate may be another one; but types are looked at after each turn that failed, too */
+	if (local->recovery.row_version != type->row_version)
+		local->recovery.not_before = 0;
+	local->recovery.row_version = type->row_version;
+	if (local->recovery.on == on)
 		return;
 	shard_recovery_reset(local);
+	local->recovery.row_version = type->row_version;
 	local->recovery.on = local->recovery.seeks = on;
 	local->recovery.sought = -1;
 	wanted |= on;
