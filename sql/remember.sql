@@ -162,6 +162,21 @@ SELECT shard_tell('pair', 'b', '{"x": 1}');
 SELECT shard_drain();
 SELECT entity_id, remembered FROM shard_entity.pair ORDER BY entity_id;
 
+-- An entity that cannot start is no message: it keeps no type from being dropped. What waits behind it does.
+INSERT INTO broken VALUES ('stuck');
+SELECT shard_start('stuck', 'note', remember_entities => true, start_message => '{"start": 1}', max_attempts => 1);
+SELECT shard_start_entity('stuck', 'stuck');
+SELECT wait_for($$ count(*) = 1 FROM shard_region_state WHERE entity_id = 'stuck' AND state = 'quarantined' $$);
+SELECT shard_tell('stuck', 'stuck', '{}');
+SELECT wait_for($$ count(*) = 1 FROM shard_inbox WHERE entity_id = 'stuck' AND place = 'stash' $$);
+SELECT shard_drop_type('stuck');
+SELECT shard_drop_type('stuck', force => true);
+SELECT shard_start('stuck', 'note', remember_entities => true, start_message => '{"start": 1}', max_attempts => 1);
+SELECT shard_start_entity('stuck', 'stuck');
+SELECT wait_for($$ count(*) = 1 FROM shard_region_state WHERE entity_id = 'stuck' AND state = 'quarantined' $$);
+SELECT shard_drop_type('stuck');
+SELECT count(*) FROM shard.held WHERE entity = 'stuck';
+
 SET client_min_messages = warning;
 SELECT shard_drop_type('pair', force => true);
 SELECT shard_drop_type('note', force => true);

@@ -48,6 +48,8 @@ BEGIN
             PERFORM shard_tell('clerk', message->>'to', '{"do": "ask me later", "with": "told back"}');
         WHEN 'told back' THEN
             NULL;
+        WHEN 'leave' THEN
+            PERFORM shard_passivate(message->'stop');
         ELSE
             NULL;
     END CASE;
@@ -96,6 +98,27 @@ SELECT shard_tell('clerk', 'g', '{"do": "ask me later", "with": "whom?"}');
 SELECT shard_drain();
 SELECT entity_id, state FROM shard_entity.clerk WHERE entity_id = 'g';
 SELECT count(*) FROM shard_dead_letters WHERE type_name = 'clerk';
+
+-- Nobody waits for what is replied to a stop message, the entity's own or one of its worker's: no message brings it back.
+SELECT shard_tell('clerk', 'i', '{"do": "leave", "stop": {"do": "answer at once", "by": "itself"}}');
+SELECT shard_drain(), shard_drain();
+SELECT state->'last' AS last, (SELECT count(*) FROM shard_region_state WHERE entity_id = 'i') AS running
+FROM shard_entity.clerk WHERE entity_id = 'i';
+SELECT shard_start('leaver', 'clerk', stop_message => '{"do": "answer at once", "by": "the worker"}', passivate_idle_after => '10 ms');
+SELECT shard_tell('leaver', 'i', '{}');
+DO $$
+BEGIN
+    FOR i IN 1 .. 3000 LOOP
+        EXIT WHEN EXISTS (SELECT FROM shard_entity.leaver WHERE state->'last' <> '{}');
+        PERFORM pg_sleep(0.01);
+        COMMIT;
+    END LOOP;
+END
+$$;
+SELECT shard_drain(), shard_drain();
+SELECT state->'last' AS last FROM shard_entity.leaver;
+SELECT count(*) FROM shard_dead_letters;
+SELECT shard_drop_type('leaver', force => true);
 
 -- Rolled back, a reply was never sent.
 SELECT shard_ask('clerk', 'h', '{"do": "keep"}', '10 ms');

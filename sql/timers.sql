@@ -191,6 +191,28 @@ SELECT shard_drain();
 SELECT sqlstate, error, detail FROM dead;
 DELETE FROM shard.dead_letter WHERE id IN (SELECT id FROM dead);
 
+-- A batch handler has the message of its receive time-out in its batches.
+CREATE FUNCTION crowd(state jsonb, messages jsonb[]) RETURNS jsonb LANGUAGE plpgsql AS $$
+BEGIN
+    IF '"rest"' = ANY (messages) THEN PERFORM shard_set_receive_timeout('30 ms', '"idle"'); END IF;
+    IF '"end"' = ANY (messages) THEN PERFORM shard_set_receive_timeout(NULL, NULL); END IF;
+    RETURN jsonb_build_object('idle', coalesce((state->>'idle')::int, 0) + (SELECT count(*) FROM unnest(messages) m WHERE m = '"idle"'));
+END
+$$;
+SET client_min_messages = warning;
+SELECT shard_start('crowd', 'crowd');
+RESET client_min_messages;
+SELECT shard_tell('crowd', 'b', '"rest"');
+SELECT until('(state->>''idle'')::int >= 2 FROM shard_entity.crowd');
+SELECT entity_id, name, receive_timeout FROM shard_timers WHERE type_name = 'crowd';
+SELECT shard_tell('crowd', 'b', '"end"');
+SELECT shard_drain();
+SELECT count(*) FROM shard_timers WHERE type_name = 'crowd';
+SELECT count(*) FROM shard_dead_letters WHERE type_name = 'crowd';
+SET client_min_messages = warning;
+SELECT shard_drop_type('crowd', force => true);
+RESET client_min_messages;
+
 -- A type that does not run keeps what fires meanwhile.
 SELECT shard_schedule('timed', 's', '"stopped"', after => '2 s', name => 's');
 SELECT shard_drain();

@@ -16,8 +16,12 @@ one_node=test/t/038_order_in_narrow_places.pl
 move=test/t/167_order_across_a_move.pl
 numbers=test/t/164_numbered_messages_move.pl
 stop=test/t/302_stop_messages_in_narrow_places.pl
+judged=test/t/310_failures_are_judged_once.pl
 timers=test/t/322_timers_in_narrow_places.pl
+remembered=test/t/330_remembered_entities_run_again.pl
 timers_move=test/t/166_timers_move_with_their_shards.pl
+remembered_move=test/t/165_remembered_entities_move.pl
+back_off_moves=test/t/169_back_off_moves_with_its_shard.pl
 later=test/t/340_replies_come_later.pl
 declare -A noticed_by=(
   # of what one node does
@@ -31,13 +35,26 @@ declare -A noticed_by=(
   [READS_UNGATED]=test/t/085_reads_wait_for_the_gate.pl  # an answer that only reads does not wait for the gate
   [STOP_OVERTAKES]=$stop          # a stop message goes before what waits of its entity
   [STOP_NOT_UNDONE]=$stop         # what a handler asked is not forgotten with its turn
+  [STOP_NEVER_VOID]=$stop         # a stop message comes to an entity that has had another message since
+  [STOP_TWICE]=$stop              # what a handler asks twice is done twice
   [PASSIVATED_WAITING]=$stop      # an entity of which messages wait leaves memory
   [TIMER_GENERATION_IGNORED]=$timers  # a timer fires whichever firing the message means
   [TIMER_KEPT]=$timers            # a timer that has fired is there still
+  [TIMER_CANCEL_IGNORED]=$timers  # a timer that is cancelled fires all the same
+  [TIMER_ENDS_EARLY]=$timers      # a timer's row is gone before its message is met
+  [DECIDER_IGNORED]=$judged       # what a decider says is not looked at
+  [PAUSE_OF_OTHERS]=$judged       # a pause is one of all shards
+  [REMEMBERED_LATE]=$remembered   # an entity's first effect commits without its flag
+  [START_LATE]=$remembered        # a start message is handled behind the first one
+  [PASSIVATE_REMEMBERS]=$remembered  # who is passivated stays remembered
+  [RECOVERY_SKIPS]=$remembered    # a turn that is undone has walked all the same
   [REPLY_TO_NEXT]=$later          # a reply finds whatever ask has the slot by now
   [REPLY_UNKEYED]=$later          # the key of a token is not looked at
   [REPLY_UNFLUSHED]=$later        # a reply that comes later is believed before it is durable
   # of what nodes do to one another
+  [QUARANTINE_LEFT]=$remembered_move  # entities that cannot start are as others at the new home of their shard
+  [ARRIVAL_UNSEEN]=$remembered_move   # remembered entities of a shard that comes do not start
+  [IMPORT_FORGETS_BACKOFF]=$back_off_moves  # attempts, pauses and the next time do not move
   [TIMER_MARK_KEPT]=$timers_move      # a shard that has come has its timers looked at behind the lane's place
   [TIMERS_STAY]=$timers_move          # timers do not move with their shard
   [NO_RESEND]=$move               # what a former home has refused is not sent to the new one
@@ -57,7 +74,8 @@ mapfile -t mutants < <(for name in "${!noticed_by[@]}"; do echo "${noticed_by[$n
 # one is tried, a few times, soon. The scenarios do not wait in vain, whatever is broken.
 noticed() {  # name
   local attempt patience=20
-  case ${noticed_by[$1]} in "$one_node" | "$move" | "$numbers" | "$stop" | "$timers" | "$timers_move" | "$later") patience=90 ;; esac
+  case ${noticed_by[$1]} in "$one_node" | "$move" | "$numbers" | "$stop" | "$judged" | "$timers" | "$remembered" | \
+    "$timers_move" | "$remembered_move" | "$back_off_moves" | "$later") patience=90 ;; esac
   for attempt in 1 2 3; do
     MUTANT=$1 PROVE_TESTS=${noticed_by[$1]} SHARD_SECONDS=${MUTANT_SECONDS:-30} \
       PG_TEST_TIMEOUT_DEFAULT=${PG_TEST_TIMEOUT_DEFAULT:-$patience} CHECK_TIMEOUT=${CHECK_TIMEOUT:-300} \

@@ -232,7 +232,8 @@ typedef struct ShardRecovery
 	List *finished;			  /* and those that it came to the end of */
 	ShardRecoveryPace pace;
 	ShardRecoveryPace saved_pace;
-	TimestampTz not_before; /* nothing starts before this time */
+	TimestampTz not_before; /* nothing starts before this time, */
+	uint32 row_version;		/* unless the type's row is another one than this */
 	int64 started; /* entities, since the line in the log that said it began; in this turn: */
 	int64 starting;
 	TimestampTz began; /* when that was; 0: there is nothing to be said */

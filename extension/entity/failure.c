@@ -139,7 +139,11 @@ shard_failure_dispose(ShardEntity *entity, const ShardRow *row, int attempts, bo
 		shard_queue_remove(entity, row);
 	(void) shard_life_step(entity, SHARD_ENTITY_ON_BURIED);
 	if (verdict == SHARD_ENTITY_BURY_AND_STOP)
+	{
 		shard_life_passivate(entity, false);
+		if (entity->now.remembered && row->kind != SHARD_KIND_PASSIVATE)
+			shard_restart_note(entity);
+	}
 	report(entity, error, failure.attempts);
 	return true;
 }

@@ -2,9 +2,35 @@
  * entity/life.h
  *		How entities come into memory, stay there, and leave: a part of internal.h, which includes it.
  *
- * Its files have their places in the order of internal.h: stop_row passivate remember life.
+ * Its files have their places in the order of internal.h: restart stop_row passivate remember life.
  */
 #pragma once
+
+/* ---- restart.c: remembered entities that supervision has stopped ------------------------------ */
+
+typedef struct ShardRestart
+{
+	dlist_node node;
+	TimestampTz at; /* not before */
+	bool tried;		/* in this turn */
+	int32 type_id;
+	int shard;
+	int id_len;
+	char id[FLEXIBLE_ARRAY_MEMBER];
+} ShardRestart;
+
+/* The turn has stopped an entity that is remembered: it is to start again after entity_restart_backoff. */
+extern void shard_restart_note(const ShardEntity *entity);
+
+/* When the next one is to start; infinity: there is none. */
+extern TimestampTz shard_restart_next_due(void);
+
+/* Calls start for those whose time has come; it returns 0, or when to try again since the entity cannot start now. */
+extern void shard_restart_each_due(TimestampTz (*start)(const ShardRestart *restart));
+
+/* After the commit, and after an abort. */
+extern void shard_restart_committed(void);
+extern void shard_restart_aborted(void);
 
 /* ---- stop_row.c: the rows that bring a stop message ------------------------------------------- */
 

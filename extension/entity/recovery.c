@@ -108,11 +108,16 @@ shard_recovery_follow(ShardType *type, void *arg)
 
 	if (local == NULL && on)
 		local = shard_turn_ready_type(type->type_id);
-	if (local != NULL)
-		local->recovery.not_before = 0; /* the rate may be another one */
-	if (local == NULL || local->recovery.on == on)
+	if (local == NULL)
+		return;
+	/* the rate may be another one; but types are looked at after each turn that failed, too */
+	if (local->recovery.row_version != type->row_version)
+		local->recovery.not_before = 0;
+	local->recovery.row_version = type->row_version;
+	if (local->recovery.on == on)
 		return;
 	shard_recovery_reset(local);
+	local->recovery.row_version = type->row_version;
 	local->recovery.on = local->recovery.seeks = on;
 	local->recovery.sought = -1;
 	wanted |= on;
@@ -444,14 +449,55 @@ run_type(ShardLocalType *local, void *arg)
 	let_go(local);
 }
 
+/*
+ * Starts an entity again that supervision has stopped, unless a message has. Of a type that does not run any more, or a
+ * shard that is not here, nobody starts: they start with their shard when it comes up.
+ */
+static TimestampTz
+start_again(const ShardRestart *restart)
+{
+	ShardLocalType *local = shard_turn_ready_type(restart->type_id);
+	ShardEntity *entity;
+
+	if (shard_turn_is_over())
+		return shard_turn.now;
+	if (local == NULL || !local->recovery.on ||
+		!shard_presence->is_active(restart->type_id, restart->shard))
+		return 0;
+	if (!local->runnable || shard_pause_until(local, restart->shard) != 0)
+		return shard_turn.now + USECS_PER_SEC;
+	if (shard_turn_puts_off(local))
+	{
+		shard_turn_note_put_off(local);
+		return shard_turn.now;
+	}
+	entity = shard_cache_get(local, restart->shard, restart->id, restart->id_len, true);
+	shard_turn_enlist(entity);
+	shard_turn.at = entity;
+	shard_turn.count++;
+	if (entity->started)
+		return 0;
+	entity->start_wanted = true;
+	if (entity->wait.deferred)
+		return 0;
+	shard_turn.passed = true;
+	shard_handle_late_start(entity);
+	return 0;
+}
+
 void
 shard_recovery_run(void)
 {
-	if (likely(!wanted))
+	bool stopped = shard_restart_next_due() <= shard_turn.now;
+
+	if (likely(!wanted && !stopped))
 		return;
 	shard_turn_begin_source(SHARD_SOURCE_RECOVERY);
 	shard_turn.deadline = GetCurrentTimestamp() + SHARE;
-	shard_local_each(run_type, NULL);
+	if (stopped)
+		shard_restart_each_due(start_again);
+	if (wanted)
+		shard_local_each(run_type, NULL);
 }
 
 /* ---- after the turn --------------------------------------------------------------------------- */
@@ -509,6 +555,7 @@ commit_type(ShardLocalType *local, void *arg)
 void
 shard_recovery_committed(void)
 {
+	shard_restart_committed();
 	if (likely(!wanted))
 		return;
 	wanted = false;
@@ -547,6 +594,7 @@ abort_type(ShardLocalType *local, void *arg)
 void
 shard_recovery_aborted(void)
 {
+	shard_restart_aborted();
 	shard_local_each(abort_type, NULL);
 }
 
@@ -562,7 +610,7 @@ find_due(ShardLocalType *local, void *arg)
 TimestampTz
 shard_recovery_next_due(void)
 {
-	TimestampTz due = DT_NOEND;
+	TimestampTz due = shard_restart_next_due();
 
 	if (wanted)
 		shard_local_each(find_due, &due);

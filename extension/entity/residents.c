@@ -197,10 +197,11 @@ shard_residents_arrive(int32 type_id, int shard)
 {
 	ShardLocalType *local = shard_local_known(type_id);
 
-#ifndef SHARD_MUTANT_ARRIVAL_UNSEEN
+#ifdef SHARD_MUTANT_ARRIVAL_UNSEEN
+	local = NULL;
+#endif
 	if (local != NULL && shard < local->type->number_of_shards)
 		shard_recovery_add(local, shard);
-#endif
 }
 
 void

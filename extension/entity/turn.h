@@ -124,6 +124,9 @@ extern bool shard_turn_is_late(void);
 /* Whether the turn has as much in memory as it may. */
 extern bool shard_turn_is_large(void);
 
+/* The turn ends before its next message: it holds enough of what only its commit sets free. */
+extern void shard_turn_end_soon(void);
+
 /*
  * Whether messages that could be handled go to the stash from here on in this turn, to make room in the log (D5). They
  * count against buffer_size of their types, whose senders are refused while it is full. Ends with the turn.

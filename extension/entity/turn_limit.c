@@ -199,6 +199,12 @@ shard_turn_is_over(void)
 	return shard_turn.count >= shard_turn.limit || (!shard_turn.exactly && is_late());
 }
 
+void
+shard_turn_end_soon(void)
+{
+	shard_turn.full = true;
+}
+
 bool
 shard_turn_is_late(void)
 {

@@ -459,7 +459,8 @@ link_due(Link *link, TimestampTz now)
 		due = Max(link->naps, 1);
 	else if (shard_transport_link_has_replies(link))
 		due = 0;
-	if (link->news_since != 0)
+	/* news that wait for the gate wait for the next nap's end, too */
+	if (link->news_since != 0 && !link->poll_gate)
 		due = earlier(due,
 					  Max(0, NEWS_DUE_MS - TimestampDifferenceMilliseconds(link->news_since, now)));
 	if (unconfirmed != 0)

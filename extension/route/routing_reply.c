@@ -15,6 +15,7 @@
 #include "utils/snapmgr.h"
 
 #include "core/flow/reply.h"
+#include "entity/turn.h"
 #include "link/transport.h"
 #include "log/cursor.h"
 #include "registry/directory.h"
@@ -22,6 +23,10 @@
 #include "shared/ring.h"
 
 #include "base/compat.h"
+
+/* A turn that has met as many bytes of replies ends soon; a worker that starts finds no more than as many again. */
+#define ENOUGH_BYTES ((Size) 4 * 1024 * 1024)
+#define MOST_BYTES ((Size) 64 * 1024 * 1024)
 
 /* A reply that this turn has met. */
 typedef struct Met
@@ -35,6 +40,7 @@ typedef struct Met
 
 static MemoryContext context = NULL; /* of the list */
 static List *met = NIL;
+static Size met_bytes = 0;
 
 /* Whether a member of that number is known, to which replies can go. */
 static bool
@@ -75,6 +81,9 @@ keep(const ShardReplyToken *token, const ShardRingLater *ask, const ShardReplyPa
 						 .payload_len = row->payload_len}};
 	met = lappend(met, one);
 	MemoryContextSwitchTo(old);
+	met_bytes += row->payload_len;
+	if (met_bytes > ENOUGH_BYTES)
+		shard_turn_end_soon();
 }
 
 /* It finds nobody who waits. */
@@ -108,12 +117,28 @@ shard_routing_reply(const ShardRow *row)
 		count_void(&token);
 }
 
-/* Start: a row that a former worker has passed. What was for an ask here is over; to other nodes it is told again. */
+/*
+ * Start: a row that a former worker has passed. What was for an ask here is over; to other nodes it is told again, as far
+ * as there is room: no turn ends meanwhile.
+ */
 static void
 again(const ShardRow *row)
 {
 	uint64 before = pg_atomic_read_u64(&shard_shmem_my_worker()->void_replies);
+	static bool told = false;
 
+	if (met_bytes > MOST_BYTES)
+	{
+		if (!told)
+			ereport(LOG,
+					(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+					 errmsg("replies for other nodes are dropped"),
+					 errdetail("Those that the worker tells again at its start have %zu bytes. "
+							   "The asks of the others end by their time-outs.",
+							   met_bytes)));
+		told = true;
+		return;
+	}
 	shard_routing_reply(row);
 	pg_atomic_write_u64(&shard_shmem_my_worker()->void_replies, before);
 }
@@ -129,6 +154,7 @@ static void
 forget(void)
 {
 	met = NIL;
+	met_bytes = 0;
 	if (context != NULL)
 		MemoryContextReset(context);
 }

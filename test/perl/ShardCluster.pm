@@ -174,6 +174,26 @@ sub change_port
 	return;
 }
 
+# Waits until a process takes less than a twentieth of a processor's time: one that goes round and round never does, unless
+# twenty others want the processor, too.
+sub wait_for_rest
+{
+	my ($pid, $what) = @_;
+	my $used = sub {
+		open my $fh, '<', "/proc/$pid/stat" or die "process $pid is not there";
+		my @of_both = (split ' ', (<$fh> =~ /\) (.*)/)[0])[ 11, 12 ];
+		return ($of_both[0] + $of_both[1]) / 100;
+	};
+	wait_for_condition(
+		sub {
+			my ($begin, $before) = (time, $used->());
+			usleep(1_000_000);    # the time that is looked at
+			return $used->() - $before < (time - $begin) / 20;
+		},
+		$what);
+	return;
+}
+
 # --- the processes of the server -----------------------------------------------------------------
 
 # The extension's processes in pg_stat_activity; $like narrows it ('%region%').

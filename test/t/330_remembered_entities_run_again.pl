@@ -79,14 +79,15 @@ my $sound = ShardMutant::prove(
 		run => sub {
 			my $prefix = tell_new('note', 200);
 			my $count = value(q{SELECT count(*) - 1 FROM shard_entity.note});
-			value("INSERT INTO broken VALUES ('${prefix}100')");
+			# the last one of all, so that others of its shard have started in the turn that it undoes
+			value("INSERT INTO broken VALUES ('${prefix}99')");
 			$node->stop('fast');
 			$node->recover;
 			$node->wait_for_value(q{SELECT count(*) FROM shard_region_state WHERE state = 'quarantined'}, 1, 'one to be quarantined');
 			$node->wait_for_value(q{SELECT count(*) FROM shard_region_stats WHERE recovering}, 0, 'all others to be started');
 			my $got = value(sprintf $running, 'note');
 			value('TRUNCATE broken');
-			value("SELECT shard_start_entity('note', '${prefix}100')");
+			value("SELECT shard_start_entity('note', '${prefix}99')");
 			$node->drain;
 			return ($got, $count);
 		},

@@ -52,12 +52,15 @@ typedef struct Drop
 
 static List *drops = NIL; /* in TopTransactionContext */
 
-/* Deletes the rows of the type from a table of the extension and returns how many there were. */
+/* Of shard.held those rows that are messages; the others are entities that cannot start, and nobody drains them (E15). */
+#define MESSAGES " AND place OPERATOR(pg_catalog.<>) 'start'"
+
+/* Deletes rows of the type from a table of the extension, all or those that match, and returns how many there were. */
 static uint64
-delete_rows(const ShardAdminType *type, const char *table)
+delete_rows(const ShardAdminType *type, const char *table, const char *match)
 {
 	ShardStatement statement = {
-		psprintf("DELETE FROM shard.%s WHERE type_id OPERATOR(pg_catalog.=) $1", table),
+		psprintf("DELETE FROM shard.%s WHERE type_id OPERATOR(pg_catalog.=) $1%s", table, match),
 		1,
 		{INT4OID}};
 	ShardArguments arguments = {0};
@@ -106,13 +109,13 @@ refuse_staged(const ShardAdminType *type)
 				 errhint("Try again when they are; see shard_rebalances.")));
 }
 
-/* How many rows of the type a table of the extension has, as the active snapshot sees it. */
+/* How many rows of the type, all or those that match, a table of the extension has, as the active snapshot sees it. */
 static uint64
-count_rows(int32 type_id, const char *table)
+count_rows(int32 type_id, const char *table, const char *match)
 {
 	ShardStatement look = {psprintf("SELECT pg_catalog.count(*) FROM shard.%s"
-									" WHERE type_id OPERATOR(pg_catalog.=) $1",
-									table),
+									" WHERE type_id OPERATOR(pg_catalog.=) $1%s",
+									table, match),
 						   1,
 						   {INT4OID}};
 	ShardArguments arguments = {0};
@@ -132,9 +135,9 @@ look(int32 type_id)
 
 	PushActiveSnapshot(GetLatestSnapshot());
 	waiting.log = shard_log_waiting(type_id, GetActiveSnapshot());
-	waiting.kept = count_rows(type_id, "held") + count_rows(type_id, "parked");
-	waiting.timers = count_rows(type_id, "timer");
-	waiting.dead = count_rows(type_id, "dead_letter");
+	waiting.kept = count_rows(type_id, "held", MESSAGES) + count_rows(type_id, "parked", "");
+	waiting.timers = count_rows(type_id, "timer", "");
+	waiting.dead = count_rows(type_id, "dead_letter", "");
 	PopActiveSnapshot();
 	return waiting;
 }
@@ -311,9 +314,10 @@ shard_drop_type(PG_FUNCTION_ARGS)
 	if (!force && (has_state || anything(&waiting)))
 		refuse_drop(&type, has_state, others, &waiting);
 	shard_fault("drop_looked");
-	deleted = delete_rows(&type, "held") + delete_rows(&type, "parked");
-	timers = delete_rows(&type, "timer");
-	dead = delete_rows(&type, "dead_letter");
+	deleted = delete_rows(&type, "held", MESSAGES) + delete_rows(&type, "parked", "");
+	(void) delete_rows(&type, "held", "");
+	timers = delete_rows(&type, "timer", "");
+	dead = delete_rows(&type, "dead_letter", "");
 	if (!force && deleted + timers + dead > 0)
 	{
 		/* sent and put aside since the look */
@@ -330,9 +334,9 @@ shard_drop_type(PG_FUNCTION_ARGS)
 		shard_registry_dropped_leave(type.type_id);
 	else
 	{
-		(void) delete_rows(&type, "route");
-		(void) delete_rows(&type, "ordered");
-		(void) delete_rows(&type, "history");
+		(void) delete_rows(&type, "route", "");
+		(void) delete_rows(&type, "ordered", "");
+		(void) delete_rows(&type, "history", "");
 		shard_admin_row_delete(&type);
 	}
 	shard_security_close_system(&security);
