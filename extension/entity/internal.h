@@ -7,7 +7,7 @@
  *		dead_letter_room recount turn_commit stop turn_entity queue pause history decider start call execution
  *		turn_limit turn_log stop_row passivate cache remember life local_type handler crash held state_copy
  *		state_purge state_orphan state_structure state_walk state state_table state_door state_hold timer timer_due
- *		timer_table timer_message timer_time
+ *		timer_table timer_message content timer_time
  */
 #pragma once
 
