@@ -19,6 +19,7 @@ stop=test/t/302_stop_messages_in_narrow_places.pl
 timers=test/t/322_timers_in_narrow_places.pl
 timers_move=test/t/166_timers_move_with_their_shards.pl
 later=test/t/340_replies_come_later.pl
+requests=test/t/345_requests_survive_crashes.pl
 declare -A noticed_by=(
   # of what one node does
   [CURSOR_BY_ID]="$one_node test/t/020_crash_ledger.pl"  # rows of senders still open are passed for ever, as by a plain increasing id
@@ -37,6 +38,9 @@ declare -A noticed_by=(
   [REPLY_TO_NEXT]=$later          # a reply finds whatever ask has the slot by now
   [REPLY_UNKEYED]=$later          # the key of a token is not looked at
   [REPLY_UNFLUSHED]=$later        # a reply that comes later is believed before it is durable
+  [REQUEST_KEPT]=$requests        # a request that was answered is open still
+  [REQUEST_ANSWERED_LATE]=$requests  # a request whose time is over is open still
+  [REQUEST_UNANSWERED]=$requests  # who has asked is not told that the message was given up
   # of what nodes do to one another
   [TIMER_MARK_KEPT]=$timers_move      # a shard that has come has its timers looked at behind the lane's place
   [TIMERS_STAY]=$timers_move          # timers do not move with their shard
@@ -57,7 +61,7 @@ mapfile -t mutants < <(for name in "${!noticed_by[@]}"; do echo "${noticed_by[$n
 # one is tried, a few times, soon. The scenarios do not wait in vain, whatever is broken.
 noticed() {  # name
   local attempt patience=20
-  case ${noticed_by[$1]} in "$one_node" | "$move" | "$numbers" | "$stop" | "$timers" | "$timers_move" | "$later") patience=90 ;; esac
+  case ${noticed_by[$1]} in "$one_node" | "$move" | "$numbers" | "$stop" | "$timers" | "$timers_move" | "$later" | "$requests") patience=90 ;; esac
   for attempt in 1 2 3; do
     MUTANT=$1 PROVE_TESTS=${noticed_by[$1]} SHARD_SECONDS=${MUTANT_SECONDS:-30} \
       PG_TEST_TIMEOUT_DEFAULT=${PG_TEST_TIMEOUT_DEFAULT:-$patience} CHECK_TIMEOUT=${CHECK_TIMEOUT:-300} \
