@@ -122,11 +122,17 @@ typedef enum ShardKind
 	SHARD_KIND_VOID = 21,  /* in packets only: holds a place in the stream, without content */
 	SHARD_KIND_OWN = 22,   /* another process changed the shard's ownership row: read it again */
 	SHARD_KIND_REPLY =
-		26 /* a reply to an open ask, by core/flow/reply.h; shard: of the entity that was asked */
+		26, /* a reply to an open ask, by core/flow/reply.h; shard: of the entity that was asked */
+	SHARD_KIND_REQUEST = 27, /* shard_request: as TELL, and is answered (E48) */
+	SHARD_KIND_RESPONSE = 28 /* what answers it, to who has asked (E49) */
 } ShardKind;
 
 /* Whether a row or an item is a message for a handler. */
-#define shard_kind_is_message(kind) ((kind) == SHARD_KIND_TELL || (kind) == SHARD_KIND_AGAIN)
+#define shard_kind_is_message(kind) \
+	((kind) == SHARD_KIND_TELL || (kind) == SHARD_KIND_AGAIN || shard_kind_is_request(kind))
+
+/* Whether it is a message with more in it than the handler is given (E48, E49). */
+#define shard_kind_is_request(kind) ((kind) == SHARD_KIND_REQUEST || (kind) == SHARD_KIND_RESPONSE)
 
 /* Whether it is about a timer of an entity (E31). */
 #define shard_kind_is_timer(kind) ((kind) >= SHARD_KIND_SCHEDULE && (kind) <= SHARD_KIND_TIMER)

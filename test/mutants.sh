@@ -23,6 +23,7 @@ timers_move=test/t/166_timers_move_with_their_shards.pl
 remembered_move=test/t/165_remembered_entities_move.pl
 back_off_moves=test/t/169_back_off_moves_with_its_shard.pl
 later=test/t/340_replies_come_later.pl
+requests=test/t/345_requests_survive_crashes.pl
 declare -A noticed_by=(
   # of what one node does
   [CURSOR_BY_ID]="$one_node test/t/020_crash_ledger.pl"  # rows of senders still open are passed for ever, as by a plain increasing id
@@ -51,6 +52,9 @@ declare -A noticed_by=(
   [REPLY_TO_NEXT]=$later          # a reply finds whatever ask has the slot by now
   [REPLY_UNKEYED]=$later          # the key of a token is not looked at
   [REPLY_UNFLUSHED]=$later        # a reply that comes later is believed before it is durable
+  [REQUEST_KEPT]=$requests        # a request that was answered is open still
+  [REQUEST_ANSWERED_LATE]=$requests  # a request whose time is over is open still
+  [REQUEST_UNANSWERED]=$requests  # who has asked is not told that the message was given up
   # of what nodes do to one another
   [QUARANTINE_LEFT]=$remembered_move  # entities that cannot start are as others at the new home of their shard
   [ARRIVAL_UNSEEN]=$remembered_move   # remembered entities of a shard that comes do not start
@@ -75,7 +79,8 @@ mapfile -t mutants < <(for name in "${!noticed_by[@]}"; do echo "${noticed_by[$n
 noticed() {  # name
   local attempt patience=20
   case ${noticed_by[$1]} in "$one_node" | "$move" | "$numbers" | "$stop" | "$judged" | "$timers" | "$remembered" | \
-    "$timers_move" | "$remembered_move" | "$back_off_moves" | "$later") patience=90 ;; esac
+    "$timers_move" | "$remembered_move" | "$back_off_moves" | "$later" | \
+    "$requests") patience=90 ;; esac
   for attempt in 1 2 3; do
     MUTANT=$1 PROVE_TESTS=${noticed_by[$1]} SHARD_SECONDS=${MUTANT_SECONDS:-30} \
       PG_TEST_TIMEOUT_DEFAULT=${PG_TEST_TIMEOUT_DEFAULT:-$patience} CHECK_TIMEOUT=${CHECK_TIMEOUT:-300} \

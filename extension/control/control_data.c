@@ -32,11 +32,11 @@ shard_control_data_in_log(int32 type_id)
 {
 	for (int i = 0; i < SHARD_SEGMENTS; i++)
 	{
-		char *query =
-			psprintf("SELECT 1 FROM shard.inbox_%d WHERE kind OPERATOR(pg_catalog.=) "
-					 "ANY (ARRAY[%d, %d, %d, %d, %d, %d, %d]::int2[])",
-					 i, SHARD_KIND_TELL, SHARD_KIND_AGAIN, SHARD_KIND_START, SHARD_KIND_PASSIVATE,
-					 SHARD_KIND_SCHEDULE, SHARD_KIND_CANCEL, SHARD_KIND_TIMER);
+		char *query = psprintf("SELECT 1 FROM shard.inbox_%d WHERE kind OPERATOR(pg_catalog.=) "
+							   "ANY (ARRAY[%d, %d, %d, %d, %d, %d, %d, %d, %d]::int2[])",
+							   i, SHARD_KIND_TELL, SHARD_KIND_AGAIN, SHARD_KIND_START,
+							   SHARD_KIND_PASSIVATE, SHARD_KIND_SCHEDULE, SHARD_KIND_CANCEL,
+							   SHARD_KIND_TIMER, SHARD_KIND_REQUEST, SHARD_KIND_RESPONSE);
 
 		if (type_id != 0)
 			query = psprintf("%s AND type_id OPERATOR(pg_catalog.=) %d", query, type_id);

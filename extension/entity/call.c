@@ -38,6 +38,7 @@
 #include "core/base/message.h"
 #include "entity/crash.h"
 #include "entity/internal.h"
+#include "entity/request.h"
 #include "shared/shmem.h"
 #include "shared/worker_cancel.h"
 #include "shared/worker_log.h"
@@ -592,7 +593,7 @@ call(ShardEntity *entity, Datum message, ShardExecution *execution)
 	leave();
 	set_state(entity, state, isnull);
 	shard_remember_entity(entity);
-	if (execution->ask != NULL && !execution->replied && execution->token == NULL && !isnull)
+	if (shard_request_owes_reply(execution) && !isnull)
 	{
 		Datum json;
 

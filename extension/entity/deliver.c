@@ -9,6 +9,7 @@
 #include "postgres.h"
 
 #include "entity/internal.h"
+#include "entity/request.h"
 #include "log/buffer.h"
 
 #include "base/compat.h"
@@ -39,7 +40,10 @@ run_next(ShardEntity *entity, const ShardRow *row)
 	}
 }
 
-/* The message's type is gone (D28): it becomes a dead letter, if there is room for it (D16). */
+/*
+ * The message's type is gone (D28): it becomes a dead letter, if there is room for it (D16). Who has asked by it is told;
+ * an answer finds nobody.
+ */
 static void
 bury_stray(const ShardRow *row, bool bounded)
 {
@@ -47,13 +51,22 @@ bury_stray(const ShardRow *row, bool bounded)
 					   .message = SHARD_DROPPED_ERROR,
 					   .hint = SHARD_DROPPED_HINT};
 
+	ShardRow dead = *row;
+
+	if (row->kind == SHARD_KIND_RESPONSE)
+	{
+		shard_turn.voids++;
+		return;
+	}
 	shard_execution_end_user_code();
-	if (bounded && !shard_dead_letter_has_stray_room(row, &error))
+	if (row->kind == SHARD_KIND_REQUEST)
+		shard_request_give_up(NULL, &dead, &error);
+	if (bounded && !shard_dead_letter_has_stray_room(&dead, &error))
 	{
 		shard_turn_count_strays(0, 1);
 		return;
 	}
-	shard_held_dead_letter(row, 0, &error);
+	shard_held_dead_letter(&dead, 0, &error);
 	shard_turn_count_strays(1, 0);
 }
 

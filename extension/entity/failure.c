@@ -18,6 +18,7 @@
 #include "base/guc.h"
 #include "core/entity/entity.h"
 #include "entity/internal.h"
+#include "entity/request.h"
 #include "shared/board.h"
 #include "shared/shmem.h"
 
@@ -132,6 +133,8 @@ shard_failure_dispose(ShardEntity *entity, const ShardRow *row, int attempts, bo
 	dead = *row;
 	if (row->kind == SHARD_KIND_TIMER)
 		shard_timer_give_up(entity, &dead);
+	else if (shard_kind_is_request(row->kind))
+		shard_request_give_up(entity, &dead, error);
 	if (shard_turn.numbered)
 		dead.kind = SHARD_KIND_AGAIN;
 	shard_held_dead_letter(&dead, failure.attempts, error);

@@ -23,6 +23,7 @@
 #include "base/attempt.h"
 #include "base/fault.h"
 #include "entity/internal.h"
+#include "entity/request.h"
 #include "registry/owner_session.h"
 #include "shared/shmem.h"
 
@@ -116,7 +117,7 @@ run_command(ShardEntity *entity, const ShardRow *row)
 }
 
 /*
- * Calls the handler with a message, or with that of a timer, which has fired with it: unless it is a receive time-out
+ * Calls the handler with a message, that of a request, which is answered then, or that of a timer, which has fired with it: unless it is a receive time-out
  * of an entity that was not in memory, and whose state says that there was a message meanwhile.
  */
 static void
@@ -124,6 +125,12 @@ call(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask, ShardExe
 {
 	const ShardFiring *firing = shard_turn.firing;
 
+	if (unlikely(row != NULL && row->kind == SHARD_KIND_REQUEST))
+	{
+		shard_call_message(entity, shard_request_asked(), NULL, execution);
+		shard_request_answer(execution);
+		return;
+	}
 	if (likely(firing == NULL))
 	{
 		shard_call_message(entity, row, ask, execution);
@@ -145,6 +152,14 @@ has_code(const ShardRow *row)
 {
 	return row == NULL || (row->kind != SHARD_KIND_START &&
 						   (row->kind != SHARD_KIND_PASSIVATE || row->payload_len > 0));
+}
+
+/* Whether a batch handler gets it with others; alone, if it ends the entity or is answered. */
+static inline bool
+is_collected(const ShardEntity *entity, const ShardRow *row)
+{
+	return entity->local->type->batch && row->kind != SHARD_KIND_PASSIVATE &&
+		   row->kind != SHARD_KIND_REQUEST;
 }
 
 /* Calls the handler, with the start message before, if it is due; or does what the command says. */
@@ -380,7 +395,7 @@ run_optimistic(ShardEntity *entity, const ShardRow *row)
 		if (shard_start_is_due(entity))
 			shard_start_run(entity);
 #endif
-		if (!entity->local->type->batch || row->kind == SHARD_KIND_PASSIVATE)
+		if (!is_collected(entity, row))
 			call(entity, row, NULL, &execution);
 #ifdef SHARD_MUTANT_START_LATE
 		if (shard_start_is_due(entity))
@@ -495,7 +510,7 @@ run_on(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
 		return rest(entity, row, is_held);
 	if (!has_code(row))
 		return SHARD_MESSAGE_DONE;
-	if (!shard_turn.careful && entity->local->type->batch && row->kind != SHARD_KIND_PASSIVATE)
+	if (!shard_turn.careful && is_collected(entity, row))
 		collect(entity, row);
 	entity->handled++;
 	return SHARD_MESSAGE_DONE;
@@ -586,18 +601,38 @@ obey(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
 	return judge(entity, row, attempts, is_held, error);
 }
 
-/* A timer is due: its message is handled, unless the timer has ended. */
+/* A timer is due, or a request was answered: its message is handled, unless the timer or the request has ended. */
 static ShardOutcome
 fire(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
 {
 	ShardOutcome outcome;
 
-	shard_timer_meet(entity, row);
+	if (row->kind == SHARD_KIND_TIMER)
+		shard_timer_meet(entity, row);
+	else
+		shard_request_meet(entity, row);
 	if (shard_turn.firing == NULL)
 		return SHARD_MESSAGE_DONE;
 	shard_life_wake(entity);
 	outcome = run(entity, row, attempts, is_held);
 	shard_turn.firing = NULL;
+	return outcome;
+}
+
+/* A request: its message is handled, and the handler's reply answers it. */
+static ShardOutcome
+answer(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
+{
+	ErrorData *error = shard_request_begin(row);
+	ShardOutcome outcome;
+
+	shard_life_wake(entity);
+	if (error != NULL)
+		return judge(entity, row, attempts, is_held, error);
+	if (entity->batch_count > 0)
+		shard_call_batch(entity);
+	outcome = run(entity, row, attempts, is_held);
+	shard_turn.asked = NULL;
 	return outcome;
 }
 
@@ -611,7 +646,10 @@ shard_handle_message(ShardEntity *entity, const ShardRow *row, int attempts, boo
 		case SHARD_KIND_SCHEDULE:
 		case SHARD_KIND_CANCEL:
 			return obey(entity, row, attempts, is_held);
+		case SHARD_KIND_REQUEST:
+			return answer(entity, row, attempts, is_held);
 		case SHARD_KIND_TIMER:
+		case SHARD_KIND_RESPONSE:
 			return fire(entity, row, attempts, is_held);
 		default:
 			shard_life_wake(entity);

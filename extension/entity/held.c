@@ -18,6 +18,7 @@
 #include "utils/memutils.h"
 
 #include "entity/held.h"
+#include "entity/request.h"
 #include "registry/statement.h"
 
 #include "base/compat.h"
@@ -80,9 +81,9 @@ static ShardStatement insert_dead = {
 	{INT4OID, INT4OID, TEXTOID, INT2OID, INT4OID, BYTEAOID, INT4OID, TEXTOID, INT4OID, INT8OID,
 	 BYTEAOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, INT4OID}};
 
-/* A timer that is due goes with its row of shard.timer: as a letter it would mean nothing. */
-StaticAssertDecl(SHARD_KIND_TIMER == 15,
-				 "the statements below know the kind of a timer that is due");
+/* A timer that is due, and what answers a request, go with their row of shard.timer: as letters they would mean nothing. */
+StaticAssertDecl(SHARD_KIND_TIMER == 15 && SHARD_KIND_RESPONSE == 28,
+				 "the statements below know the kinds of a timer that is due, and of an answer");
 
 static ShardStatement bury_held = {
 	"WITH gone AS (DELETE FROM shard.held WHERE ctid = ANY (ARRAY(SELECT h.ctid FROM shard.held h"
@@ -93,7 +94,7 @@ static ShardStatement bury_held = {
 	" SELECT type_id, shard, entity, kind, epoch, stamp, src_type, src_entity, mid_node, mid_seq,"
 	" payload, '42704', '" SHARD_DROPPED_ERROR "',"
 	" '" SHARD_DROPPED_HINT "', attempts"
-	" FROM gone WHERE place <> 'start' AND kind <> 15 ORDER BY shard, entity, seq",
+	" FROM gone WHERE place <> 'start' AND kind NOT IN (15, 28) ORDER BY shard, entity, seq",
 	1,
 	{INT4OID}};
 
@@ -103,7 +104,7 @@ static ShardStatement bury_left = {
 	" src_entity, mid_node, mid_seq, payload, sqlstate, error, hint, attempts)"
 	" SELECT type_id, shard, entity, kind, epoch, stamp, src_type, src_entity, mid_node, mid_seq,"
 	" payload, '55000', $3, '" SHARD_LEFT_HINT "', attempts"
-	" FROM gone WHERE place <> 'start' AND kind <> 15 ORDER BY entity, number NULLS FIRST, seq",
+	" FROM gone WHERE place <> 'start' AND kind NOT IN (15, 28) ORDER BY entity, number NULLS FIRST, seq",
 	3,
 	{INT4OID, INT4OID, TEXTOID}};
 
@@ -324,6 +325,7 @@ shard_held_bury(int32 type_id)
 	ShardArguments arguments = {0};
 	int64 messages;
 
+	shard_request_refuse_kept(type_id, false);
 	shard_statement_add(&arguments, Int32GetDatum(type_id), false);
 	SPI_connect();
 	shard_statement_run(&bury_held, &arguments, SPI_OK_INSERT);

@@ -6,8 +6,8 @@
  *		turn residents recovery report deliver deliver_ask stash order order_position handle start_failure failure
  *		dead_letter_room recount turn_commit stop turn_entity queue pause history decider start call execution
  *		turn_limit turn_log restart stop_row passivate cache remember life local_type handler crash held state_copy
- *		state_purge state_orphan state_structure state_walk state state_table state_door state_hold timer timer_due
- *		timer_table timer_message timer_time
+ *		state_purge state_orphan state_structure state_walk state state_table state_door state_hold request_refuse
+ *		request timer timer_due timer_table request_message timer_message content timer_time
  */
 #pragma once
 
@@ -79,6 +79,10 @@ typedef struct ShardTurn
 	/* handle.c, timer.c */
 	struct ShardFiring
 		*firing; /* of a timer, whose message is handled; NULL: the message is another one */
+
+	/* request.c */
+	struct ShardAsked *asked; /* a request, whose message is handled; NULL: it is none */
+	int voids;				  /* answers that found no open request */
 
 	/* handle.c */
 	bool late_start; /* an entity starts behind what waited of it, if it is still remembered */

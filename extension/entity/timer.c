@@ -18,6 +18,7 @@
 
 #include "core/base/message.h"
 #include "entity/internal.h"
+#include "entity/request.h"
 #include "log/session.h"
 
 #include "base/compat.h"
@@ -71,7 +72,8 @@ make(ShardEntity *entity, const ShardRow *row)
 	ShardTimer other;
 	bool exists;
 
-	if (!shard_timer_get_schedule(row->payload, row->payload_len, &timer))
+	if (!shard_timer_get_schedule(row->payload, row->payload_len, &timer) ||
+		shard_request_is_name(timer.name, timer.name_len))
 		return refuse_damaged();
 	exists = shard_timer_find(&owner, timer.name, timer.name_len, &other);
 	if (exists && timer.idle == 0)
@@ -278,6 +280,16 @@ shard_timer_pass(ShardEntity *entity)
 
 #ifdef SHARD_MUTANT_TIMER_KEPT
 	if (shard_turn.firing->timer.idle == 0 && !shard_turn.firing->goes_on)
+		return;
+#endif
+#ifdef SHARD_MUTANT_REQUEST_KEPT
+	if (shard_request_is_name(shard_turn.firing->timer.name, shard_turn.firing->timer.name_len) &&
+		shard_turn.firing->row.payload != shard_turn.firing->timer.message)
+		return;
+#endif
+#ifdef SHARD_MUTANT_REQUEST_ANSWERED_LATE
+	if (shard_request_is_name(shard_turn.firing->timer.name, shard_turn.firing->timer.name_len) &&
+		shard_turn.firing->row.payload == shard_turn.firing->timer.message)
 		return;
 #endif
 	/* the handler may have ended its receive time-out with its entity */

@@ -174,6 +174,8 @@ shard_turn_begin(bool careful)
 	shard_turn.cached = shard_cache_bytes();
 	shard_turn.at = NULL;
 	shard_turn.firing = NULL;
+	shard_turn.asked = NULL;
+	shard_turn.voids = 0;
 	shard_turn.late_start = false;
 	shard_turn.replies = NIL;
 	if (refreshed_at != shard_registry_generation())
@@ -271,6 +273,8 @@ shard_turn_committed(XLogRecPtr lsn)
 	shard_turn.at = NULL;
 	shard_turn_commit_over(true);
 	shard_deliver_replies(lsn);
+	if (shard_turn.voids > 0)
+		pg_atomic_fetch_add_u64(&shard_shmem_my_worker()->void_replies, shard_turn.voids);
 	shard_turn_log_committed();
 	MemoryContextReset(shard_turn.context);
 	shard_call_forget_large();
@@ -291,6 +295,7 @@ shard_turn_aborted(void)
 	shard_timer_due_aborted();
 	shard_turn.at = NULL;
 	shard_turn.firing = NULL;
+	shard_turn.asked = NULL;
 	shard_turn.replies = NIL;
 	shard_turn_log_forget();
 	MemoryContextReset(shard_turn.context);

@@ -190,7 +190,7 @@ CREATE TABLE shard.timer (
     name       text COLLATE "C" NOT NULL,
     lane       int2 NOT NULL,
     due        timestamptz NOT NULL,
-    generation int8 NOT NULL,                -- seq of the log row that made the timer
+    generation int8 NOT NULL,                -- seq of the log row that made the timer; of a request, made of its name
     first      timestamptz NOT NULL,         -- due for the first time
     period     int8 NOT NULL,                -- due is so many times every behind first
     every      interval,                     -- NULL: once

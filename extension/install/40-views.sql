@@ -253,7 +253,7 @@ FROM (
     SELECT p.type_id, p.entity, shard.payload_json(p.type_id, p.payload), p.arrival, 'parked', 0,
            NULL, NULL, NULL, NULL, NULL
     FROM shard.parked p
-    WHERE p.kind IN (1, 7, 13, 14, 15)
+    WHERE p.kind IN (1, 7, 13, 14, 15, 27, 28)
 ) r LEFT JOIN shard.type t USING (type_id);
 GRANT SELECT, INSERT ON @extschema@.shard_inbox TO PUBLIC;
 COMMENT ON VIEW @extschema@.shard_inbox IS 'messages that wait on this node; INSERT and COPY send';

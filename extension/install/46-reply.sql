@@ -21,3 +21,24 @@ CREATE FUNCTION @extschema@.shard_reply(token bytea, message jsonb) RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_reply_later';
 GRANT EXECUTE ON FUNCTION @extschema@.shard_reply(bytea, jsonb) TO PUBLIC;
 COMMENT ON FUNCTION @extschema@.shard_reply(bytea, jsonb) IS 'answers the message whose handler has put its reply off, when this transaction commits';
+
+/*
+ * In a handler: asks another entity, and returns at once, with the id of the request. The answer comes as a message of the
+ * entity that asks, an object with key "response": reply, error, or timeout if there was none so long; exactly one of them.
+ * Caller: EXECUTE on the handler of the type that is asked, checked in C.
+ */
+CREATE FUNCTION @extschema@.shard_request(
+    type_name  text,
+    entity_id  text,
+    message    jsonb,
+    timeout    interval DEFAULT '5 s',
+    reply_with jsonb DEFAULT NULL
+) RETURNS text
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_request';
+GRANT EXECUTE ON FUNCTION @extschema@.shard_request(text, text, jsonb, interval, jsonb) TO PUBLIC;
+COMMENT ON FUNCTION @extschema@.shard_request(text, text, jsonb, interval, jsonb) IS 'in a handler: asks another entity, whose answer comes as a message; returns the id of the request';
+
+CREATE FUNCTION @extschema@.shard_response() RETURNS text
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_response';
+GRANT EXECUTE ON FUNCTION @extschema@.shard_response() TO PUBLIC;
+COMMENT ON FUNCTION @extschema@.shard_response() IS 'in a handler: the id of the request that the message answers, or whose time is over; null: of none';

@@ -17,6 +17,7 @@
 
 #include "core/base/message.h"
 #include "entity/held.h"
+#include "entity/request.h"
 #include "route/routing_store.h"
 #include "registry/statement.h"
 
@@ -554,6 +555,7 @@ shard_routing_store_bury(int32 type_id)
 	ShardArguments arguments = {0};
 	int64 rows;
 
+	shard_request_refuse_kept(type_id, true);
 	SPI_connect();
 	shard_statement_add(&arguments, Int32GetDatum(type_id), false);
 	shard_statement_run(&bury_parked, &arguments, SPI_OK_INSERT);

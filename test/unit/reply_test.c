@@ -56,6 +56,11 @@ test_tokens(void)
 	is_int(token.key.low, 4, "its key");
 	token = again(&entity, &bytes);
 	ok(token.entity_len == 1 && token.entity[0] == 'x' && token.type_id == 7, "its entity");
+	entity.kind = SHARD_REPLY_REQUEST;
+	entity.key = (ShardUuid){8, 9};
+	token = again(&entity, &bytes);
+	ok(token.entity_len == 1 && token.type_id == 7 && token.key.high == 8 && token.key.low == 9,
+	   "its entity, and its key");
 	token = again(&ask, &bytes);
 	ok(token.entity_len == 6 && memcmp(token.entity, "cart 1", 6) == 0, "its entity");
 	ok(token.shard == 11 && token.node == 3 && token.slot == 99, "where it is");

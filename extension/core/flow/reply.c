@@ -39,6 +39,7 @@ good_token(const ShardReplyToken *token)
 				   token->node > 0 && token->slot >= 0 && token->generation >= 0 &&
 				   token->generation <= PG_UINT32_MAX;
 		case SHARD_REPLY_ENTITY:
+		case SHARD_REPLY_REQUEST:
 			return token->type_id > 0 && token->entity_len > 0;
 		default:
 			return false;

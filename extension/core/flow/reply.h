@@ -16,14 +16,15 @@ typedef enum ShardReplyKind
 {
 	SHARD_REPLY_NOBODY = 1, /* a client told, and does not wait */
 	SHARD_REPLY_ASK = 2,	/* an open ask, in a slot of the ring of a node */
-	SHARD_REPLY_ENTITY = 3	/* the entity that told */
+	SHARD_REPLY_ENTITY = 3, /* the entity that told */
+	SHARD_REPLY_REQUEST = 4 /* a request that is open at the entity that made it */
 } ShardReplyKind;
 
 typedef struct ShardReplyToken
 {
 	int32 kind;		   /* ShardReplyKind */
 	ShardUuid cluster; /* in which it was made */
-	int32 type_id;	   /* of the entity that was asked, or that told; NOBODY: 0 */
+	int32 type_id; /* of the entity that was asked; or that told, or made the request; NOBODY: 0 */
 	const char *entity;
 	int entity_len;
 
@@ -32,7 +33,8 @@ typedef struct ShardReplyToken
 	int32 node; /* that holds the ask */
 	int32 slot;
 	int64 generation; /* of the slot */
-	ShardUuid key;	  /* random; also of NOBODY, by which a trial knows its own token */
+	ShardUuid
+		key; /* random; also of REQUEST, and of NOBODY, by which a trial knows its own token */
 } ShardReplyToken;
 
 extern void shard_reply_put_token(StringInfo out, const ShardReplyToken *token);

@@ -238,8 +238,8 @@ append(ShardType *type, ShardKind kind, const char *entity, int entity_len, cons
 					.epoch = -1};
 
 	shard_api_check_entity(entity_len);
-	/* of a timer's message the sender has looked at the size */
-	shard_api_check_room(type, shard_kind_is_timer(kind) ? 0 : payload_len);
+	/* of others the sender has looked at the size */
+	shard_api_check_room(type, kind == SHARD_KIND_TELL ? payload_len : 0);
 	row.shard = shard_api_shard(type, entity, entity_len);
 	check_buffer(type, row.shard, entity, entity_len);
 	if (execution != NULL && execution->trial)
@@ -347,8 +347,8 @@ shard_tell_many(PG_FUNCTION_ARGS)
 }
 
 void
-shard_api_timer(const char *type_name, ShardKind kind, const char *entity, int entity_len,
-				const Jsonb *content, int message_len)
+shard_api_send(const char *type_name, ShardKind kind, const char *entity, int entity_len,
+			   const Jsonb *content, int message_len)
 {
 	ShardType *type = open_type(type_name);
 

@@ -20,11 +20,11 @@ extern void
 shard_api_tell(const char *type_name, const char *entity, int entity_len, Jsonb *message);
 
 /*
- * The same for a SCHEDULE or CANCEL (timer_api.c), whose message, as far as max_message_size is concerned, has so many
- * bytes.
+ * The same for a SCHEDULE or CANCEL (timer_api.c), or a REQUEST (request_api.c), whose message, as far as max_message_size
+ * is concerned, has so many bytes.
  */
-extern void shard_api_timer(const char *type_name, ShardKind kind, const char *entity,
-							int entity_len, const Jsonb *content, int message_len);
+extern void shard_api_send(const char *type_name, ShardKind kind, const char *entity,
+						   int entity_len, const Jsonb *content, int message_len);
 
 /*
  * The shard of an entity id, for a caller that may send; also in a handler, whose role is not the one that the type's
@@ -42,7 +42,10 @@ extern ShardType *shard_api_open_number(int32 type_id);
 /* Errors when a limit is reached that holds for all: by the size of a message, and the room of the inbox. */
 extern void shard_api_check_room(const ShardType *type, int payload_len);
 
-/* handler_api.c: the execution of one message; error elsewhere. function: with parentheses. */
+/* handler_api.c: the handler that calls; error outside of handlers. function: with parentheses. */
+extern ShardExecution *shard_api_require_handler(const char *function);
+
+/* handler_api.c: the execution of one message; error elsewhere. */
 extern ShardExecution *shard_api_require_message(const char *function);
 
 /* handler_api.c: the reply to the ask, or in a trial; NULL: SQL NULL. Error if there is one already. */

@@ -13,8 +13,7 @@
 
 #include "sql/send/api.h"
 #include "core/base/message.h"
-#include "entity/execution.h"
-#include "entity/entity.h"
+#include "entity/request.h"
 
 #include "base/compat.h"
 
@@ -25,9 +24,8 @@ PG_FUNCTION_INFO_V1(shard_passivate_self);
 PG_FUNCTION_INFO_V1(shard_stop);
 PG_FUNCTION_INFO_V1(shard_message_id);
 
-/* The execution that calls; error outside of handlers. */
-static ShardExecution *
-require_handler(const char *function)
+ShardExecution *
+shard_api_require_handler(const char *function)
 {
 	ShardExecution *execution = shard_execution_current();
 
@@ -40,7 +38,7 @@ require_handler(const char *function)
 ShardExecution *
 shard_api_require_message(const char *function)
 {
-	ShardExecution *execution = require_handler(function);
+	ShardExecution *execution = shard_api_require_handler(function);
 
 	if (execution->batch)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -73,7 +71,7 @@ address(FunctionCallInfo fcinfo, const char *type_name, const char *entity, int 
 Datum
 shard_self(PG_FUNCTION_ARGS)
 {
-	ShardEntity *entity = require_handler("shard_self()")->entity;
+	ShardEntity *entity = shard_api_require_handler("shard_self()")->entity;
 
 	return address(fcinfo, entity->local->type->name, entity->id, entity->id_len);
 }
@@ -123,8 +121,19 @@ shard_api_keep_reply(ShardExecution *execution, Jsonb *reply)
 	memcpy(execution->reply, reply, VARSIZE(reply));
 }
 
+/* Errors if a request cannot be answered by this message, NULL: SQL NULL. */
+static void
+check_answer(const ShardExecution *execution, const Jsonb *reply)
+{
+	const ShardType *type =
+		shard_request_of(execution->message) == NULL ? NULL : sender_type(execution);
+
+	if (type != NULL && reply != NULL)
+		shard_api_check_size(type, VARSIZE(reply) - VARHDRSZ);
+}
+
 /*
- * shard_reply(message jsonb) returns void: to the asker; to an entity that told,
+ * shard_reply(message jsonb) returns void: to the asker, or to the entity whose request it is; to an entity that told,
  * as a tell. A client that told does not wait for a reply.
  */
 Datum
@@ -138,7 +147,8 @@ shard_reply(PG_FUNCTION_ARGS)
 						errmsg("the reply to the message has been put off"),
 						errhint("Reply with shard_reply(token, message), with the token that "
 								"shard_defer_reply() has returned.")));
-	if (execution->ask != NULL || execution->trial)
+	check_answer(execution, PG_ARGISNULL(0) ? NULL : PG_GETARG_JSONB_P(0));
+	if (shard_request_is_answered(execution) || execution->trial)
 	{
 		shard_api_keep_reply(execution, PG_ARGISNULL(0) ? NULL : PG_GETARG_JSONB_P(0));
 		PG_RETURN_VOID();
@@ -162,7 +172,7 @@ shard_reply(PG_FUNCTION_ARGS)
 Datum
 shard_passivate_self(PG_FUNCTION_ARGS)
 {
-	ShardExecution *execution = require_handler("shard_passivate()");
+	ShardExecution *execution = shard_api_require_handler("shard_passivate()");
 	const ShardEntity *entity = execution->entity;
 	const Jsonb *message =
 		PG_ARGISNULL(0) ? entity->local->type->stop_message : PG_GETARG_JSONB_P(0);
@@ -182,7 +192,7 @@ shard_passivate_self(PG_FUNCTION_ARGS)
 Datum
 shard_stop(PG_FUNCTION_ARGS)
 {
-	require_handler("shard_stop()")->stop = true;
+	shard_api_require_handler("shard_stop()")->stop = true;
 	PG_RETURN_VOID();
 }
 

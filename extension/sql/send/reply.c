@@ -3,7 +3,8 @@
  *		Replies that come later: shard_defer_reply() and shard_reply(token, message) (E40, E42).
  *
  * A reply to an ask is a row of the log here, which commits with the transaction that replies; the lane's worker takes
- * it to the node that holds the ask (route/routing_reply.c). A reply to an entity is a message.
+ * it to the node that holds the ask (route/routing_reply.c). A reply to an entity is a message, and so is one to a request
+ * of it (E52).
  */
 #include "postgres.h"
 
@@ -14,6 +15,7 @@
 #include "base/argument.h"
 #include "core/base/message.h"
 #include "core/flow/reply.h"
+#include "entity/request.h"
 #include "log/log.h"
 #include "log/session.h"
 #include "registry/payload.h"
@@ -43,11 +45,21 @@ name_ask(const ShardExecution *execution, const ShardBoardView *view, ShardReply
 	token->generation = execution->ask->generation;
 }
 
+/* The entity that sent the message. */
+static void
+name_sender(const ShardRow *message, ShardReplyToken *token)
+{
+	token->type_id = message->src_type;
+	token->entity = pnstrdup(message->src_entity, message->src_entity_len);
+	token->entity_len = message->src_entity_len;
+}
+
 /* The token of the message that runs, in the execution's memory. A client that told waits for nothing. */
 static ShardReplyToken *
 make_token(const ShardExecution *execution)
 {
 	const ShardRow *message = execution->message;
+	const ShardAsking *asking = shard_request_of(message);
 	MemoryContext old = MemoryContextSwitchTo(execution->memory);
 	ShardReplyToken *token = palloc0(sizeof(ShardReplyToken));
 	ShardBoardView view;
@@ -57,16 +69,20 @@ make_token(const ShardExecution *execution)
 	token->cluster = view.cluster;
 	if (execution->ask != NULL)
 		name_ask(execution, &view, token);
+	else if (asking != NULL)
+	{
+		name_sender(message, token);
+		token->kind = SHARD_REPLY_REQUEST;
+		token->key = asking->key;
+	}
 	else if (!execution->trial && message != NULL && message->src_type != 0 &&
 			 message->kind != SHARD_KIND_PASSIVATE)
 	{
+		name_sender(message, token);
 		token->kind = SHARD_REPLY_ENTITY;
-		token->type_id = message->src_type;
-		token->entity = pnstrdup(message->src_entity, message->src_entity_len);
-		token->entity_len = message->src_entity_len;
 	}
 	MemoryContextSwitchTo(old);
-	if (!pg_strong_random(&token->key, sizeof(token->key)))
+	if (asking == NULL && !pg_strong_random(&token->key, sizeof(token->key)))
 		ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR),
 						errmsg("could not generate a random reply token")));
 	return token;
@@ -156,6 +172,42 @@ reply_to_entity(const ShardReplyToken *token, Jsonb *message)
 				   message);
 }
 
+/* To a request: a message to the entity that made it, which knows whether it is open still. */
+static void
+reply_to_request(const ShardReplyToken *token, const Jsonb *message)
+{
+	ShardExecution *execution = shard_execution_current();
+	ShardType *type = shard_api_open_number(token->type_id);
+	int length = message == NULL ? 0 : VARSIZE(message) - VARHDRSZ;
+	ShardRow row = {.kind = SHARD_KIND_RESPONSE,
+					.type_id = token->type_id,
+					.entity = token->entity,
+					.entity_len = token->entity_len,
+					.epoch = -1};
+	Jsonb *content;
+
+	shard_api_check_room(type, length);
+	row.shard = shard_api_shard(type, token->entity, token->entity_len);
+	if (execution != NULL && execution->trial)
+	{
+		shard_trial_reply(execution, type, token->entity, token->entity_len, message);
+		return;
+	}
+	if (execution != NULL)
+	{
+		row.src_type = execution->entity->local->type->type_id;
+		row.src_entity = execution->entity->id;
+		row.src_entity_len = execution->entity->id_len;
+	}
+	content =
+		shard_request_put_reply(token->key, message == NULL ? NULL : VARDATA(message), length);
+	row.payload = VARDATA(content);
+	row.payload_len = VARSIZE(content) - VARHDRSZ;
+	shard_log_append(&row);
+	shard_session_appended(shard_message_lane(row.type_id, row.shard));
+	pfree(content);
+}
+
 /* Whether it is the token of the trial that runs. */
 static bool
 is_own(const ShardExecution *execution, const ShardReplyToken *token)
@@ -184,5 +236,7 @@ shard_reply_later(PG_FUNCTION_ARGS)
 		reply_to_ask(bytes, &token, message);
 	else if (token.kind == SHARD_REPLY_ENTITY)
 		reply_to_entity(&token, message);
+	else if (token.kind == SHARD_REPLY_REQUEST)
+		reply_to_request(&token, message);
 	PG_RETURN_VOID();
 }

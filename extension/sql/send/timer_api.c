@@ -18,7 +18,7 @@
 
 #include "base/argument.h"
 #include "base/duration.h"
-#include "entity/timer.h"
+#include "entity/request.h"
 #include "sql/send/api.h"
 
 #include "base/compat.h"
@@ -37,7 +37,7 @@ PG_FUNCTION_INFO_V1(shard_timer);
 /* ---- what is wrong with it --------------------------------------------------------------------- */
 
 static void
-check_name(int len)
+check_name(const char *name, int len)
 {
 	if (len == 0)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -48,6 +48,10 @@ check_name(int len)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("name of a timer is too long"),
 				 errdetail("It has %d bytes, at most %d are possible.", len,
 						   SHARD_TIMER_MAX_NAME)));
+	if (shard_request_is_name(name, len))
+		ereport(ERROR, (errcode(ERRCODE_RESERVED_NAME),
+						errmsg("name of a timer must not begin with \"" SHARD_REQUEST_PREFIX "\""),
+						errdetail("So begin the names of requests that wait for their answer.")));
 }
 
 /* An interval in microseconds, a month being 30 days. */
@@ -148,7 +152,7 @@ get_name(FunctionCallInfo fcinfo, ShardTimer *timer)
 	{
 		timer->name = text_to_cstring(PG_GETARG_TEXT_PP(6));
 		timer->name_len = (int) strlen(timer->name);
-		check_name(timer->name_len);
+		check_name(timer->name, timer->name_len);
 		return;
 	}
 	if (!pg_strong_random(unique, sizeof(unique)))
@@ -181,8 +185,8 @@ get_missed(FunctionCallInfo fcinfo)
 static void
 send(ShardKind kind, const char *type_name, text *entity, const Jsonb *content, int message_len)
 {
-	shard_api_timer(type_name, kind, VARDATA_ANY(entity), VARSIZE_ANY_EXHDR(entity), content,
-					message_len);
+	shard_api_send(type_name, kind, VARDATA_ANY(entity), VARSIZE_ANY_EXHDR(entity), content,
+				   message_len);
 }
 
 static void
@@ -223,29 +227,17 @@ shard_cancel(PG_FUNCTION_ARGS)
 	shard_argument_check(fcinfo, 1, "entity id must not be null");
 	shard_argument_check(fcinfo, 2, "name of a timer must not be null");
 	name = PG_GETARG_TEXT_PP(2);
-	check_name(VARSIZE_ANY_EXHDR(name));
+	check_name(VARDATA_ANY(name), VARSIZE_ANY_EXHDR(name));
 	send(SHARD_KIND_CANCEL, text_to_cstring(PG_GETARG_TEXT_PP(0)), PG_GETARG_TEXT_PP(1),
 		 shard_timer_put_cancel(VARDATA_ANY(name), VARSIZE_ANY_EXHDR(name)), 0);
 	PG_RETURN_VOID();
-}
-
-/* The handler that calls; error outside of handlers. */
-static ShardExecution *
-require_handler(const char *function)
-{
-	ShardExecution *execution = shard_execution_current();
-
-	if (execution == NULL)
-		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-						errmsg("%s can be called in a handler only", function)));
-	return execution;
 }
 
 /* shard_set_receive_timeout(after interval, message jsonb) returns void */
 Datum
 shard_set_receive_timeout(PG_FUNCTION_ARGS)
 {
-	ShardExecution *execution = require_handler("shard_set_receive_timeout()");
+	ShardExecution *execution = shard_api_require_handler("shard_set_receive_timeout()");
 	const ShardEntity *entity = execution->entity;
 	const char *type = entity->local->type->name;
 	text *id = cstring_to_text_with_len(entity->id, entity->id_len);
@@ -273,15 +265,16 @@ shard_set_receive_timeout(PG_FUNCTION_ARGS)
 Datum
 shard_timer(PG_FUNCTION_ARGS)
 {
-	const ShardExecution *execution = require_handler("shard_timer()");
+	const ShardExecution *execution = shard_api_require_handler("shard_timer()");
 	const ShardTimer *timer = execution->trial ? NULL : shard_timer_of(execution->message);
+	bool is_timer = timer != NULL && !shard_request_is_name(timer->name, timer->name_len);
 	TupleDesc desc;
 	Datum values[3] = {0};
 	bool nulls[3] = {true, true, true};
 
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
-	if (timer != NULL)
+	if (is_timer)
 	{
 		values[0] = PointerGetDatum(cstring_to_text_with_len(timer->name, timer->name_len));
 		values[1] = TimestampTzGetDatum(timer->due);

@@ -27,6 +27,7 @@
 #include "registry/registry_dropped.h"
 #include "registry/statement.h"
 #include "log/session.h"
+#include "entity/request.h"
 #include "entity/state_door.h"
 
 #include "base/compat.h"
@@ -314,6 +315,11 @@ shard_drop_type(PG_FUNCTION_ARGS)
 	if (!force && (has_state || anything(&waiting)))
 		refuse_drop(&type, has_state, others, &waiting);
 	shard_fault("drop_looked");
+	if (force)
+	{
+		shard_request_refuse_kept(type.type_id, false);
+		shard_request_refuse_kept(type.type_id, true);
+	}
 	deleted = delete_rows(&type, "held", MESSAGES) + delete_rows(&type, "parked", "");
 	(void) delete_rows(&type, "held", "");
 	timers = delete_rows(&type, "timer", "");
