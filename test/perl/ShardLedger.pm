@@ -113,9 +113,9 @@ BEGIN
 END $$;
 
 -- Two entities in every round get two fifths of all messages: what goes wrong between messages of
--- one entity needs many of them there at once. A fifth each goes to those of the other types.
+-- one entity needs many of them there at once. A fifth goes to those of type owned, a tenth to those of type alive.
 CREATE FUNCTION ledger_entity(round text, i bigint) RETURNS text LANGUAGE sql IMMUTABLE
-RETURN round || CASE WHEN i % 5 < 2 THEN '-hot' || i % 2 WHEN i % 5 = 2 THEN '-o' || i % 7 WHEN i % 5 = 3 THEN '-l' || i % 37 ELSE '-e' || i % 41 END;
+RETURN round || CASE WHEN i % 5 < 2 THEN '-hot' || i % 2 WHEN i % 5 = 2 THEN '-o' || i % 7 WHEN i % 10 = 3 THEN '-l' || i % 37 ELSE '-e' || i % 41 END;
 
 CREATE FUNCTION ledger_type(entity text) RETURNS text LANGUAGE sql IMMUTABLE
 RETURN CASE WHEN entity LIKE '%-o%' THEN 'owned' WHEN entity LIKE '%-l%' THEN 'alive' ELSE 'ledger' END;
@@ -417,7 +417,9 @@ sub round
 	$self->_resolve_prepared;
 	$self->_load_committed;
 	my $place = sub { return $node->safe_psql($self->{db}, @_) };
+	my $began = time;
 	my $drained = eval { ShardLives::settle($place); $node->drain($self->{db}); ShardLives::settle($place); 1 };
+	note(sprintf 'at rest after %.1f s', time - $began);
 	die $@ unless $drained || $opt{undrained};
 	$self->{undrained} = !$drained;
 	$self->{sent} += $node->safe_psql($self->{db}, 'SELECT count(*) FROM sent');

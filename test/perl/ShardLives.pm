@@ -22,11 +22,15 @@ counted in the state: so what each incarnation began and ended with can be read 
 
 Entities that a client has passivated: whether those are remembered in the end nobody can say.
 
+=item barred
+
+Entities that cannot start, as a test wants it.
+
 =back
 
 Timers by their names: C<once> and C<client> fire once; C<every> fires five times and is cancelled by its handler; one
 named C<never> is cancelled by the transaction that makes it; C<far> ones are due in an hour, and cancelled by
-another message, or not.
+another message that the entity handles at the same node, or not: at each of its homes it is another sender (H8).
 
 =cut
 
@@ -52,6 +56,7 @@ CREATE TABLE lives (
 );
 CREATE INDEX ON lives (entity);
 CREATE TABLE commanded (entity text);
+CREATE TABLE barred (entity text);
 SQL
 
 # What a ledger does not say otherwise. Far fewer entities in memory than there are; starts fail now and then for good,
@@ -60,7 +65,7 @@ SQL
 my %settings = (
 	remember_entities => 'true', start_message => q('{"act": "start"}'), stop_message => q('{"act": "stop"}'),
 	passivation_strategy => q('lru'), active_entity_limit => 8, passivate_idle_after => q('300 ms'),
-	entity_restart_backoff => q('20 ms'), max_attempts => 3, retry_backoff => q('10 ms'), max_retry_backoff => q('100 ms'),
+	entity_restart_backoff => q('20 ms'), max_attempts => 2, retry_backoff => q('10 ms'), max_retry_backoff => q('100 ms'),
 	max_restarts => 1, restart_window => q('50 ms'), shard_failure_backoff => q('20 ms'));
 
 my $type = <<'SQL';
@@ -72,18 +77,25 @@ DECLARE
     pos   bigint := coalesce((state->>'count')::bigint, 0) + 1;
     timer record;
     made  text;
+    here  int;
 BEGIN
     SELECT * INTO timer FROM shard_timer();
     IF timer.due > clock_timestamp() THEN
         RAISE EXCEPTION 'ledger: timer % came early', timer.name;
     ELSIF act = 'never' THEN
         RAISE EXCEPTION 'ledger: timer % fires, and was cancelled', timer.name;
-    ELSIF act = 'start' AND nextval('ledger_flake') % 4 = 0 THEN
+    ELSIF act = 'start' AND (nextval('ledger_flake') % 16 = 0 OR EXISTS (SELECT FROM barred b WHERE b.entity = self)) THEN
         RAISE EXCEPTION 'ledger: told to fail to start' USING ERRCODE = 'invalid_parameter_value';
-    ELSIF act IN ('start', 'stop', 'left', 'tick') AND nextval('ledger_flake') % 4 = 1 THEN
+    ELSIF act IN ('start', 'stop', 'left', 'tick') AND nextval('ledger_flake') % 16 = 1 THEN
         RAISE EXCEPTION 'ledger: told to fail for now' USING ERRCODE = 'serialization_failure';
     END IF;
     state := coalesce(state, '{}') || jsonb_build_object('seq', seq);
+    IF message ? 's' AND pos % 11 = 3 AND NOT state ? 'every' THEN
+        made := 'every' || pos;
+    END IF;
+    INSERT INTO lives (entity, seq, what, timer, due, fired)
+    SELECT self, seq, CASE WHEN act IN ('start', 'stop', 'left', 'tick') THEN act ELSE 'message' END,
+           CASE act WHEN 'tick' THEN timer.name ELSE made END, timer.due, timer.fired RETURNING node INTO here;
 
     IF message ? 's' THEN
         PERFORM ledger_do(self, pos, message);
@@ -102,18 +114,17 @@ BEGIN
             PERFORM shard_schedule('alive', self, '{"act": "never"}', after => '0', name => 'never' || pos);
             PERFORM shard_cancel('alive', self, 'never' || pos);
         END IF;
-        IF pos % 11 = 3 AND NOT state ? 'every' THEN
-            made := 'every' || pos;
+        IF made IS NOT NULL THEN
             PERFORM shard_schedule('alive', self, '{"act": "tick"}', every => '60 ms', name => made,
                 missed => (ARRAY['all', 'once', 'skip'])[1 + pos % 3]);
             state := state || jsonb_build_object('every', made);
         END IF;
-        IF pos % 13 = 4 AND state ? 'far' THEN
+        IF pos % 13 = 4 AND NOT state ? 'far' THEN
+            state := state || jsonb_build_object('far', format('far-%s-%s', here, pos));
+            PERFORM shard_schedule('alive', self, '{"act": "never"}', after => '1 h', name => state->>'far');
+        ELSIF pos % 13 = 4 AND split_part(state->>'far', '-', 2)::int = here THEN
             PERFORM shard_cancel('alive', self, state->>'far');
             state := state - 'far';
-        ELSIF pos % 13 = 4 THEN
-            PERFORM shard_schedule('alive', self, '{"act": "never"}', after => '1 h', name => 'far' || pos);
-            state := state || jsonb_build_object('far', 'far' || pos);
         END IF;
     ELSIF act = 'tick' AND timer.fired >= 5 THEN
         PERFORM shard_cancel('alive', self, timer.name);
@@ -121,9 +132,6 @@ BEGIN
             state := state - 'every';
         END IF;
     END IF;
-    INSERT INTO lives (entity, seq, what, timer, due, fired)
-    SELECT self, seq, CASE WHEN act IN ('start', 'stop', 'left', 'tick') THEN act ELSE 'message' END,
-           CASE act WHEN 'tick' THEN timer.name ELSE made END, timer.due, timer.fired;
     RETURN state;
 END $$;
 SELECT shard_start('alive', 'ledger_alive(jsonb,jsonb)'/*settings*/);
