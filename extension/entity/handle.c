@@ -561,7 +561,7 @@ stop(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
 	(void) shard_life_step(entity, SHARD_ENTITY_ON_PASSIVATE);
 	shard_fault("stop_met");
 	outcome = run(entity, &message, attempts, is_held);
-	shard_fault("stop_handled");
+	shard_fault_step("stop_handled");
 	if (outcome == SHARD_MESSAGE_RESTS)
 		return outcome;
 	if (!forgets(entity, told))

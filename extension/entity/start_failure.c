@@ -12,6 +12,7 @@
 
 #include "utils/timestamp.h"
 
+#include "base/fault.h"
 #include "core/entity/entity.h"
 #include "entity/internal.h"
 
@@ -53,8 +54,11 @@ shard_start_failed(ShardEntity *entity, const ErrorData *error)
 	shard_turn.errors++;
 	shard_local_count(entity->local, entity->shard)->errors++;
 	put(entity, attempts, again ? GetCurrentTimestamp() + pause : 0, error);
-	if (!again)
-		report_quarantine(entity, attempts, error);
+	shard_fault_step("start_failed");
+	if (again)
+		return;
+	report_quarantine(entity, attempts, error);
+	shard_fault_step("quarantined");
 }
 
 void
@@ -67,6 +71,7 @@ void
 shard_start_hurry(ShardEntity *entity)
 {
 	put(entity, entity->wait.starts, shard_turn.now, NULL);
+	shard_fault_step("start_hurried");
 }
 
 void
@@ -78,6 +83,7 @@ shard_start_done(ShardEntity *entity)
 	shard_held_delete_start(&row);
 	shard_queue_has_started(entity);
 	shard_turn.passed = true;
+	shard_fault_step("start_done");
 }
 
 void

@@ -118,7 +118,7 @@ shard_stop_decide(void)
 	shard_execution_end_user_code();
 	shard_local_each(decide_type, &decision);
 	if (decision.left < MOST_DECIDED)
-		shard_fault("stop_decided");
+		shard_fault_step("stop_decided");
 }
 
 /* ---- a row is met ------------------------------------------------------------------------------- */

@@ -16,6 +16,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "base/fault.h"
 #include "core/base/message.h"
 #include "entity/internal.h"
 #include "log/session.h"
@@ -83,6 +84,7 @@ make(ShardEntity *entity, const ShardRow *row)
 	timer.generation = row->seq;
 	shard_timer_insert(&owner, &timer);
 	shard_timer_note_due(&owner, &timer);
+	shard_fault_step("timer_made");
 	return NULL;
 }
 
@@ -101,6 +103,7 @@ end(ShardEntity *entity, const ShardRow *row)
 #ifndef SHARD_MUTANT_TIMER_CANCEL_IGNORED
 	shard_timer_delete(&found);
 #endif
+	shard_fault_step("timer_ended");
 	return NULL;
 }
 
@@ -211,6 +214,7 @@ pass(ShardEntity *entity, ShardFiring *firing)
 	}
 	else
 		shard_timer_delete(timer);
+	shard_fault_step("timer_fired");
 }
 
 /* A timer that skips a firing has not fired. */
