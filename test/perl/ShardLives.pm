@@ -179,14 +179,14 @@ WITH mine AS (
 ), counted AS (
     SELECT entity, count(*) AS count, bool_and(seq = place) AS gapless, (array_agg(what ORDER BY seq DESC))[1] AS last
     FROM mine GROUP BY entity
-), made AS (
-    SELECT entity, timer, (SELECT count(*) FROM mine t WHERE (t.entity, t.timer, t.what) = (m.entity, m.timer, 'tick')) AS ticks
-    FROM mine m WHERE what <> 'tick' AND timer IS NOT NULL
 ), ticks AS (
     SELECT entity, timer, count(*), count(DISTINCT fired) AS numbers, min(fired) AS least, max(fired) AS most,
            count(DISTINCT due) AS times, extract(epoch FROM max(due) - min(due)) * 1000 AS ms,
            substr(timer, 6)::bigint % 3 = 0 AS misses_nothing
     FROM mine WHERE what = 'tick' GROUP BY entity, timer
+), made AS (
+    SELECT m.entity, m.timer, coalesce(t.count, 0) AS ticks
+    FROM mine m LEFT JOIN ticks t USING (entity, timer) WHERE m.what <> 'tick' AND m.timer IS NOT NULL
 ), violations AS (
     SELECT 'P2: calls and states of a life differ' AS violation, coalesce(entity, entity_id) AS entity
     FROM counted FULL JOIN states ON entity_id = entity
