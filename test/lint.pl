@@ -252,7 +252,7 @@ sub check_faults
 	{
 		my $text = slurp($file);
 		# One name, or several of which a condition chooses.
-		while ($text =~ /\bshard_fault\(([^;]*"[^;]*)\);/g)
+		while ($text =~ /\bshard_fault(?:_step)?\(([^;]*"[^;]*)\);/g)
 		{
 			my ($names, $line) = ($1, line_of($text, $-[0]));
 			for my $name ($names =~ /"(\w+)"/g)

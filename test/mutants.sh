@@ -35,6 +35,7 @@ declare -A noticed_by=(
   [FILE_UNSEEN]=test/t/084_tables_are_rewritten.pl  # a turn goes on in a file of the inbox that was replaced meanwhile
   [READS_UNGATED]=test/t/085_reads_wait_for_the_gate.pl  # an answer that only reads does not wait for the gate
   [STOP_OVERTAKES]=$stop          # a stop message goes before what waits of its entity
+  [STOP_AGAIN]=$stop              # a command that waits brings the stop message once more
   [STOP_NOT_UNDONE]=$stop         # what a handler asked is not forgotten with its turn
   [STOP_NEVER_VOID]=$stop         # a stop message comes to an entity that has had another message since
   [STOP_TWICE]=$stop              # what a handler asks twice is done twice

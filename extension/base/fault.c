@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include "access/xlog.h"
 #include "miscadmin.h"
 #include "storage/fd.h"
 #include "utils/guc.h"
@@ -95,6 +96,43 @@ shard_fault_reached(const char *point)
 	else
 		ereport(strcmp(action, "exit") == 0 ? FATAL : ERROR,
 				(errcode(ERRCODE_INTERNAL_ERROR), errmsg("shard: fault point %s", point)));
+}
+
+/* The step of this turn after whose commit it happens; empty: there is none. */
+static char in_turn[POINT_LENGTH];
+
+/*
+ * For shard_fault_step(): the setting is not empty.
+ */
+void
+shard_fault_step_reached(const char *point)
+{
+	char name[POINT_LENGTH];
+	char action[POINT_LENGTH];
+	size_t length = strlen(point);
+
+	shard_fault_reached(point);
+	if (split(shard_fault_point, name, action) && strncmp(name, point, length) == 0 &&
+		strcmp(name + length, "_committed") == 0)
+		strlcpy(in_turn, name, sizeof(in_turn));
+}
+
+/*
+ * A turn is over. What it has committed outlives what happens now.
+ */
+void
+shard_fault_turn_over(bool committed)
+{
+	char name[POINT_LENGTH];
+
+	if (in_turn[0] == '\0')
+		return;
+	strlcpy(name, in_turn, sizeof(name));
+	in_turn[0] = '\0';
+	if (!committed)
+		return;
+	XLogFlush(XactLastCommitEnd);
+	shard_fault_reached(name);
 }
 
 #endif

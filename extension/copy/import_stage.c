@@ -34,6 +34,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "base/fault.h"
 #include "registry/catalog.h"
 #include "registry/control_store.h"
 #include "core/base/message.h"
@@ -386,6 +387,7 @@ take_held(ShardImportStage *stage, ShardReader *rows)
 #endif
 		check_held(stage, &held);
 		store_held(stage, &held);
+		shard_fault(held.kind == SHARD_KIND_RESTART ? "import_start" : "import_held");
 		count++;
 		CHECK_FOR_INTERRUPTS();
 	}
@@ -484,6 +486,7 @@ take_timers(ShardImportStage *stage, ShardReader *rows)
 			!shard_payload_is_jsonb(timer.message, timer.message_len))
 			damaged(stage, "a timer");
 		shard_copy_timers_store(stage->shard.type_id, stage->shard.shard, &timer);
+		shard_fault("import_timer");
 		count++;
 	}
 	if (rows->failed)
@@ -526,6 +529,7 @@ take_history(ShardImportStage *stage, ShardReader *rows)
 		shard_statement_add_text(&arguments, history.outcome, history.outcome_len);
 		shard_statement_add(&arguments, Int64GetDatum(history.pause_us), history.pause_us < 0);
 		shard_statement_change_one(&insert_history, &arguments, SPI_OK_INSERT);
+		shard_fault("import_history");
 		count++;
 		CHECK_FOR_INTERRUPTS();
 	}

@@ -451,9 +451,9 @@ set_state(ShardEntity *entity, Datum state, bool isnull)
 		pfree(DatumGetPointer(old));
 }
 
-/* Makes rows that the handler wrote visible to the next handler. */
-static void
-make_visible(void)
+/* Comment: internal.h. */
+void
+shard_call_make_visible(void)
 {
 	CommandCounterIncrement();
 	UpdateActiveSnapshotCommandId();
@@ -604,7 +604,7 @@ call(ShardEntity *entity, Datum message, ShardExecution *execution)
 			MemoryContextAlloc(shard_turn.context, VARSIZE_ANY(DatumGetPointer(json)));
 		memcpy(execution->reply, DatumGetPointer(json), VARSIZE_ANY(DatumGetPointer(json)));
 	}
-	make_visible();
+	shard_call_make_visible();
 }
 
 bool

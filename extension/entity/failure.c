@@ -119,7 +119,7 @@ shard_failure_dispose(ShardEntity *entity, const ShardRow *row, int attempts, bo
 		pause = type->max_retry_backoff;
 	}
 	note(entity, error, &failure, verdict, pause);
-	shard_fault("failure_judged");
+	shard_fault_step("failure_judged");
 	if (again)
 	{
 		const ShardHeldWhy why = {.attempts = failure.attempts,

@@ -101,10 +101,16 @@ was_overtaken(ShardEntity *entity, ShardCopy *found)
 	return result;
 }
 
-/* A command to an entity, whose copy is true: to start, or to leave. */
+/*
+ * A command to an entity, whose copy is true: to start, or to leave. In a careful turn its row may be one that the message
+ * before has written, and there is no handler behind which that becomes visible.
+ */
 static void
 run_command(ShardEntity *entity, const ShardRow *row)
 {
+#ifndef SHARD_MUTANT_STOP_AGAIN
+	shard_call_make_visible();
+#endif
 	if (row->kind == SHARD_KIND_START)
 	{
 		if (!shard_turn.late_start || entity->now.remembered)
@@ -554,7 +560,7 @@ stop(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
 	{
 		ShardRow command = *row;
 
-		command.payload_len = 0;
+		shard_stop_make_command(&command);
 		shard_life_wake(entity);
 		return run(entity, &command, attempts, is_held);
 	}
@@ -570,7 +576,7 @@ stop(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
 	(void) shard_life_step(entity, SHARD_ENTITY_ON_PASSIVATE);
 	shard_fault("stop_met");
 	outcome = run(entity, &message, attempts, is_held);
-	shard_fault("stop_handled");
+	shard_fault_step("stop_handled");
 	if (outcome == SHARD_MESSAGE_RESTS)
 		return outcome;
 	if (!forgets(entity, told))
@@ -582,7 +588,7 @@ stop(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
 	/* the message is over: only the command may wait, in its place */
 	if (is_held && outcome == SHARD_MESSAGE_DONE)
 		shard_queue_remove(entity, row);
-	message.payload_len = 0;
+	shard_stop_make_command(&message);
 	shard_life_wake(entity);
 	return run_on(entity, &message, 0, false) == SHARD_MESSAGE_RESTS ? SHARD_MESSAGE_RESTS
 		   : is_held												 ? SHARD_MESSAGE_GONE

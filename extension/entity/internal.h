@@ -506,6 +506,9 @@ extern bool shard_call_ordered_by(ShardEntity *entity, const ShardRow *row, int6
 /* Calls a batch handler with the messages kept for the entity. */
 extern void shard_call_batch(ShardEntity *entity);
 
+/* Makes rows that the turn wrote, a handler or the entity's own, visible to what comes next. */
+extern void shard_call_make_visible(void);
+
 /* Keeps a message for the batch handler. */
 extern void shard_call_collect(ShardEntity *entity, const ShardRow *row);
 

@@ -46,6 +46,9 @@ extern int64 shard_stop_number(const ShardRow *row);
 /* Whether the entity was told to leave, by itself or from outside: not if the worker has decided so. */
 extern bool shard_stop_was_told(const ShardRow *row);
 
+/* Makes the row the command alone, without a message (stop.c). */
+extern void shard_stop_make_command(ShardRow *row);
+
 /* ---- passivate.c: which entities leave memory, and when --------------------------------------- */
 
 /* The entity is the most recently used one of its type (cache.c). */

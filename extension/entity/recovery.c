@@ -20,6 +20,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "base/fault.h"
 #include "core/base/message.h"
 #include "entity/internal.h"
 #include "entity/state_door.h"
@@ -358,6 +359,7 @@ run_piece(ShardLocalType *local, const ShardStatePiece *piece, List *entities)
 		start(local, one->tuple, one->id, one->id_len);
 		pass(recovery, one->id, one->id_len);
 		shard_recovery_started(&recovery->pace, 1);
+		shard_fault_step("recovery_walked");
 	}
 	if (piece->upto_len > 0)
 		pass(recovery, piece->upto, piece->upto_len);

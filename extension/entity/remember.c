@@ -9,6 +9,7 @@
  */
 #include "postgres.h"
 
+#include "base/fault.h"
 #include "entity/internal.h"
 
 #include "base/compat.h"
@@ -20,8 +21,11 @@ shard_remember_entity(ShardEntity *entity)
 	if (!entity->now.exists)
 		return;
 #endif
-	if (entity->local->type->remember)
-		entity->now.remembered = true;
+	if (!entity->local->type->remember)
+		return;
+	entity->now.remembered = true;
+	if (!entity->was_remembered)
+		shard_fault_step("remembered");
 }
 
 void
@@ -36,6 +40,7 @@ shard_remember_forget(ShardEntity *entity)
 		entity->dirty = true;
 	}
 #endif
+	shard_fault_step("forgotten");
 }
 
 bool

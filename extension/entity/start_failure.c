@@ -12,6 +12,7 @@
 
 #include "utils/timestamp.h"
 
+#include "base/fault.h"
 #include "core/entity/entity.h"
 #include "entity/internal.h"
 
@@ -67,10 +68,14 @@ shard_start_failed(ShardEntity *entity, const ErrorData *error)
 	shard_turn.errors++;
 	shard_local_count(entity->local, entity->shard)->errors++;
 	put(entity, attempts, again ? GetCurrentTimestamp() + pause : 0, error);
+	shard_fault_step("start_failed");
 	if (again)
+	{
 		report_failure(entity, attempts, pause, error);
-	else
-		report_quarantine(entity, attempts, error);
+		return;
+	}
+	report_quarantine(entity, attempts, error);
+	shard_fault_step("quarantined");
 }
 
 void
@@ -83,6 +88,7 @@ void
 shard_start_hurry(ShardEntity *entity)
 {
 	put(entity, entity->wait.starts, shard_turn.now, NULL);
+	shard_fault_step("start_hurried");
 }
 
 void
@@ -94,6 +100,7 @@ shard_start_done(ShardEntity *entity)
 	shard_held_delete_start(&row);
 	shard_queue_has_started(entity);
 	shard_turn.passed = true;
+	shard_fault_step("start_done");
 }
 
 void

@@ -5,14 +5,16 @@
  * Comes from: turn.c, at the end of a turn: entities that are to leave by themselves; handle.c and deliver.c: a row of
  * kind PASSIVATE. Goes to: the log (stop_row.c), which brings the row back in its order.
  *
- * A row of kind PASSIVATE is one of four:
+ * A row of kind PASSIVATE is one of five:
  * - without payload, from shard_passivate(type, id): the entity leaves if it is in memory, with its type's message;
  * - with a payload, from an entity, which is itself: the message that a handler gave, or that failed or had to wait when
  *   it was met first. It is delivered whatever happened meanwhile, as any message;
  * - with a payload, from nobody: a number. The worker itself has decided that the entity leaves, idle or over a limit,
  *   and has noted the number with the entity. It counts only as long as the entity has it and nothing else was handled;
  * - with a payload, from an entity without an id: the message of such a decision, which failed or had to wait. Who leaves
- *   so is still remembered; who was told to leave is not.
+ *   so is still remembered; who was told to leave is not;
+ * - without payload, from an entity without an id: the command alone of one that was told to leave, whose stop message is
+ *   over, or was none. It had to wait, since another transaction had the row.
  *
  * If the process dies after the turn that decided, or the shard moves, no entity has the number: the row is passed over,
  * and nothing is missed, since the entity has left memory with the process. If it dies before, nothing was decided.
@@ -120,7 +122,7 @@ shard_stop_decide(void)
 	shard_execution_end_user_code();
 	shard_local_each(decide_type, &decision);
 	if (decision.left < MOST_DECIDED)
-		shard_fault("stop_decided");
+		shard_fault_step("stop_decided");
 }
 
 /* ---- a row is met ------------------------------------------------------------------------------- */
@@ -160,6 +162,24 @@ make_own(const ShardEntity *entity, const char *payload, int len, bool told, Sha
 	row->src_entity_len = told ? entity->id_len : 0;
 }
 
+void
+shard_stop_make_command(ShardRow *row)
+{
+	row->payload_len = 0;
+	row->src_type = row->type_id;
+	row->src_entity = "";
+	row->src_entity_len = 0;
+}
+
+static inline bool
+is_command(const ShardRow *row)
+{
+#ifdef SHARD_MUTANT_STOP_AGAIN
+	return false;
+#endif
+	return row->payload_len == 0 && row->src_type != 0 && row->src_entity_len == 0;
+}
+
 ShardStop
 shard_stop_read(ShardEntity *entity, const ShardRow *row, ShardRow *message)
 {
@@ -182,7 +202,7 @@ shard_stop_read(ShardEntity *entity, const ShardRow *row, ShardRow *message)
 			(entity->stop & NUMBER_LIMIT) != 0 ? SHARD_LEAVES_LIMIT : SHARD_LEAVES_IDLE;
 	}
 	/* one that has not started has nothing to stop */
-	if (usual == NULL || entity->wait.start)
+	if (usual == NULL || entity->wait.start || is_command(row))
 		return SHARD_STOP_NONE;
 	make_own(entity, VARDATA(usual), VARSIZE(usual) - VARHDRSZ, shard_stop_was_told(row), message);
 	return SHARD_STOP_MESSAGE;

@@ -16,6 +16,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "base/fault.h"
 #include "core/base/message.h"
 #include "entity/internal.h"
 #include "entity/request.h"
@@ -85,6 +86,7 @@ make(ShardEntity *entity, const ShardRow *row)
 	timer.generation = row->seq;
 	shard_timer_insert(&owner, &timer);
 	shard_timer_note_due(&owner, &timer);
+	shard_fault_step("timer_made");
 	return NULL;
 }
 
@@ -103,6 +105,7 @@ end(ShardEntity *entity, const ShardRow *row)
 #ifndef SHARD_MUTANT_TIMER_CANCEL_IGNORED
 	shard_timer_delete(&found);
 #endif
+	shard_fault_step("timer_ended");
 	return NULL;
 }
 
@@ -213,6 +216,7 @@ pass(ShardEntity *entity, ShardFiring *firing)
 	}
 	else
 		shard_timer_delete(timer);
+	shard_fault_step("timer_fired");
 }
 
 /* A timer that skips a firing has not fired. */

@@ -19,6 +19,7 @@
 #include "access/xact.h"
 #include "utils/timestamp.h"
 
+#include "base/fault.h"
 #include "core/base/message.h"
 #include "entity/internal.h"
 #include "log/session.h"
@@ -134,6 +135,7 @@ append(const ShardTimerOwner *owner, const ShardTimer *timer)
 	shard_log_append(&row);
 	shard_session_appended(shard_message_lane(owner->type_id, owner->shard));
 	now.fired = changed = true;
+	shard_fault_step("timer_queued");
 }
 
 void

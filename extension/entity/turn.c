@@ -263,6 +263,7 @@ shard_turn_finish(void)
 void
 shard_turn_committed(XLogRecPtr lsn)
 {
+	shard_fault_turn_over(true);
 	shard_recovery_committed();
 	shard_turn_keep_entities();
 	if (bury_wanted)
@@ -284,6 +285,7 @@ shard_turn_committed(XLogRecPtr lsn)
 void
 shard_turn_aborted(void)
 {
+	shard_fault_turn_over(false);
 	shard_security_forget(&shard_turn.security);
 	shard_call_aborted();
 	shard_turn_commit_over(false);

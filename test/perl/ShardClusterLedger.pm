@@ -29,6 +29,7 @@ use parent 'ShardLedger';
 use POSIX ();
 use PostgreSQL::Test::Utils;
 use ShardHistory;
+use ShardLives;
 use ShardLoad;
 use ShardNemesis;
 use Test::More;
@@ -80,7 +81,8 @@ sub install_at
 	my ($self, $node) = @_;
 	my $n = $node->n;
 	$node->sql($self->books);
-	$node->sql("ALTER TABLE sent ALTER node SET DEFAULT $n; ALTER TABLE handled ALTER node SET DEFAULT $n;");
+	$node->sql("ALTER TABLE sent ALTER node SET DEFAULT $n; ALTER TABLE handled ALTER node SET DEFAULT $n;
+		ALTER TABLE lives ALTER node SET DEFAULT $n;");
 	$node->sql($_) for $self->entity_type, $ShardHistory::type;
 	return;
 }
@@ -94,8 +96,11 @@ sub _install_audit
 CREATE TABLE shard_inbox (type_name text, entity_id text, message jsonb);
 CREATE TABLE shard_dead_letters (type_name text, entity_id text, message jsonb, sqlstate text);
 CREATE SCHEMA shard_entity;
+CREATE TABLE shard_timers (type_name text, entity_id text, name text);
 CREATE TABLE shard_entity.ledger (entity_id text, state jsonb);
+CREATE TABLE shard_entity.alive (entity_id text, state jsonb, remembered boolean);
 CREATE FUNCTION ledger_states() RETURNS SETOF shard_entity.ledger STABLE LANGUAGE sql AS 'SELECT * FROM shard_entity.ledger';
+CREATE FUNCTION ledger_lives() RETURNS SETOF shard_entity.alive STABLE LANGUAGE sql AS 'SELECT * FROM shard_entity.alive';
 SQL
 	return;
 }
@@ -151,10 +156,16 @@ sub _close_books
 	{
 		die "shards do not stop moving: $before, then $after" if time > $deadline;
 		# A build that is broken on purpose may have lost what it would have to drain.
-		my $drained = eval { $cluster->drain; $cluster->wait_settled if $self->{moves}; 1 };
+		my $drained = eval {
+			$self->_settle_lives;
+			$cluster->drain;
+			$cluster->wait_settled if $self->{moves};
+			$before = $self->_ownership;
+			$self->_settle_lives;
+			1;
+		};
 		die $@ unless $drained || $ENV{SHARD_MUTANT};
 		$self->{undrained} = !$drained;
-		$before = $self->_ownership;
 		$self->_collect;
 		$after = $self->_ownership;
 	} until ($before eq $after || !$self->{moves} || $self->{undrained});
@@ -164,12 +175,22 @@ sub _close_books
 	return;
 }
 
+sub _place
+{
+	my ($node) = @_;
+	return sub { my ($status, $out) = $node->try(@_); return $status == 0 ? $out : undef };
+}
+
+sub _places { my ($self) = @_; return map { _place($_) } $self->{cluster}->nodes }
+
+sub _settle_lives { my ($self) = @_; return ShardLives::settle($self->_places) }
+
 # Entities of this round that get most of its messages, as "type entity".
 sub entities
 {
 	my ($self) = @_;
 	my $round = "r$self->{rounds}";
-	return map({ "ledger $round-hot$_" } 0, 1), map({ "register $round-$_" } 0 .. 3), map({ "ledger $round-e$_" } 0 .. 9);
+	return map({ "ledger $round-hot$_" } 0, 1), map({ "register $round-$_" } 0 .. 3), map({ ("ledger $round-e$_", "alive $round-l$_") } 0 .. 9);
 }
 
 # --- load beside a test --------------------------------------------------------------------------
@@ -284,7 +305,7 @@ sub script_of
 sub connstr_of { my ($self, $client) = @_; return $client->{node}->server->connstr($client->{node}->db) }
 
 # Times from healing until: every node answers; every node sees all the others; an entity at each node
-# is asked from each node; a new shard gets a home.
+# is asked from each node; a new shard gets a home; all remembered entities have started.
 sub _recovery
 {
 	my ($self, $healed) = @_;
@@ -307,6 +328,8 @@ sub _recovery
 	$at{'new shard'} = time - $healed;
 	$cluster->wait_reachable;
 	$at{reachable} = time - $healed;
+	ShardLives::wait_awake($self->_places);
+	$at{awake} = time - $healed;
 	return %at;
 }
 
@@ -329,9 +352,13 @@ sub _resolve_everywhere
 my %collected = (
 	'sent' => 'SELECT * FROM sent',
 	'handled' => 'SELECT * FROM handled',
-	'shard_inbox' => q{SELECT type_name, entity_id, message FROM shard_inbox WHERE type_name IN ('ledger', 'owned')},
-	'shard_dead_letters' => q{SELECT type_name, entity_id, message, sqlstate FROM shard_dead_letters WHERE type_name IN ('ledger', 'owned')},
+	'shard_inbox' => q{SELECT type_name, entity_id, message FROM shard_inbox WHERE type_name IN ('ledger', 'owned', 'alive')},
+	'shard_dead_letters' => q{SELECT type_name, entity_id, message, sqlstate FROM shard_dead_letters WHERE type_name IN ('ledger', 'owned', 'alive')},
+	'shard_timers' => q{SELECT type_name, entity_id, name FROM shard_timers WHERE type_name = 'alive'},
 	'shard_entity.ledger' => 'SELECT entity_id, state FROM ledger_states()',
+	'lives' => 'SELECT * FROM lives',
+	'commanded' => 'SELECT * FROM commanded',
+	'shard_entity.alive' => 'SELECT * FROM ledger_lives()',
 );
 
 # Homes as each node knows them, and the ownership rows that it has.
@@ -379,7 +406,7 @@ sub violations
 
 # What recovery may take, in seconds (I6): crash recovery of a server, then suspicion, admission and
 # back-off of connections. Draining depends on the load.
-our %bound = (answers => 45, 'new shard' => 45, reachable => 60);
+our %bound = (answers => 45, 'new shard' => 45, reachable => 60, awake => 60);
 
 # Rounds for some seconds, each audited; with SHARD_MUTANT the audit has to find something, as in
 # ShardLedger. first: the faults of the first round; those of the others come

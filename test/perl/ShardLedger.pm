@@ -40,8 +40,9 @@ other message may, and none twice.
 An ask is in C<sent> as kind C<ask>, committed before it is made: it may be handled or not until it
 is answered, but must have been when it was.
 
-Entities are of two types, of two owners, whose messages are mixed in turns: C<ledger>, and C<owned>, whose state is a
-composite with an attribute C<twin>, the count once more. Owners alter the latter's type meanwhile.
+Entities are of three types, of two owners, whose messages are mixed in turns: C<ledger>; C<owned>, whose state is a
+composite with an attribute C<twin>, the count once more; and C<alive>, of L<ShardLives>. The second one's owner alters
+its type meanwhile.
 
 Times of C<called_at> and C<committed.at> are of one machine's clock; stepping that clock during a
 run invalidates it.
@@ -54,6 +55,7 @@ use warnings FATAL => 'all';
 use List::Util qw(max min);
 use POSIX ();
 use PostgreSQL::Test::Utils;
+use ShardLives;
 use ShardLoad;
 use Test::More;
 use Time::HiRes qw(time);
@@ -68,7 +70,7 @@ CREATE TABLE sent (
     session   text NOT NULL,
     txn       bigint NOT NULL,
     n         int NOT NULL,
-    kind      text NOT NULL,       -- how it was sent; 'prepared' and 'ask' are judged differently
+    kind      text NOT NULL,       -- how it was sent; 'prepared', 'ask' and 'timer' are judged differently
     entity    text NOT NULL,
     message   jsonb NOT NULL,
     called_at timestamptz NOT NULL,
@@ -111,12 +113,12 @@ BEGIN
 END $$;
 
 -- Two entities in every round get two fifths of all messages: what goes wrong between messages of
--- one entity needs many of them there at once. One fifth goes to those of the other type.
+-- one entity needs many of them there at once. A fifth goes to those of type owned, a tenth to those of type alive.
 CREATE FUNCTION ledger_entity(round text, i bigint) RETURNS text LANGUAGE sql IMMUTABLE
-RETURN round || CASE WHEN i % 5 < 2 THEN '-hot' || i % 2 WHEN i % 5 = 2 THEN '-o' || i % 7 ELSE '-e' || i % 41 END;
+RETURN round || CASE WHEN i % 5 < 2 THEN '-hot' || i % 2 WHEN i % 5 = 2 THEN '-o' || i % 7 WHEN i % 10 = 3 THEN '-l' || i % 37 ELSE '-e' || i % 41 END;
 
 CREATE FUNCTION ledger_type(entity text) RETURNS text LANGUAGE sql IMMUTABLE
-RETURN CASE WHEN entity LIKE '%-o%' THEN 'owned' ELSE 'ledger' END;
+RETURN CASE WHEN entity LIKE '%-o%' THEN 'owned' WHEN entity LIKE '%-l%' THEN 'alive' ELSE 'ledger' END;
 
 -- What the handler does with the message.
 CREATE FUNCTION ledger_act(i bigint) RETURNS text LANGUAGE sql IMMUTABLE
@@ -213,13 +215,17 @@ BEGIN
         EXECUTE format('ALTER TABLE shard_entity.owned ALTER COLUMN twin TYPE %1$s USING twin::%1$s', wanted);
     END IF;
 END $$;
+SQL
 
--- For the audit. Not a view: one could not alter the table under it.
+# For the audit. Not a view: one could not alter the table under it.
+my $states = <<'SQL';
 CREATE FUNCTION ledger_states() RETURNS TABLE (entity_id text, state jsonb) STABLE LANGUAGE sql AS $$
     SELECT entity_id, state FROM shard_entity.ledger
     UNION ALL
     SELECT entity_id, jsonb_build_object('hash', hash, 'count', CASE WHEN twin::text = count::text THEN count END)
     FROM shard_entity.owned
+    UNION ALL
+    SELECT entity_id, state FROM shard_entity.alive WHERE state ? 'count'
 $$;
 SQL
 
@@ -231,10 +237,10 @@ my $audit = <<'SQL';
 WITH seen AS (
     SELECT 'handled' AS place, entity, message FROM handled
     UNION ALL
-    SELECT 'waiting', entity_id, message FROM shard_inbox WHERE type_name IN ('ledger', 'owned') AND message ? 's'
+    SELECT 'waiting', entity_id, message FROM shard_inbox WHERE type_name IN ('ledger', 'owned', 'alive') AND message ? 's'
     UNION ALL
     SELECT 'dead', entity_id, message FROM shard_dead_letters
-    WHERE type_name IN ('ledger', 'owned') AND entity_id LIKE :'round' || '-%'
+    WHERE type_name IN ('ledger', 'owned', 'alive') AND entity_id LIKE :'round' || '-%'
 ), fate AS (
     SELECT message->>'s' AS session, (message->>'t')::bigint AS txn, (message->>'n')::int AS n,
            count(*) FILTER (WHERE place = 'handled') AS handled,
@@ -244,8 +250,8 @@ WITH seen AS (
     FROM seen GROUP BY 1, 2, 3
 ), ordered AS (
     -- Every handled message beside the latest of what its entity handled before it.
-    -- What may have been given up and sent again comes later than it was sent first.
-    SELECT s.*, c.at AS committed_at, s.message->>'act' = 'mend' AS again,
+    -- What may have been given up and sent again comes later than it was sent first, as what a timer brings does.
+    SELECT s.*, c.at AS committed_at, s.message->>'act' = 'mend' OR s.kind = 'timer' AS again,
            max(s.called_at) FILTER (WHERE s.kind <> 'ask') OVER before AS latest_call_before,
            max(s.txn) OVER session_before AS latest_txn_before,
            max(s.n) OVER txn_before AS latest_n_before
@@ -289,8 +295,8 @@ WITH seen AS (
     UNION ALL
     SELECT 'P1: a message was given up without need, ' || sqlstate, message->>'s', (message->>'t')::bigint, (message->>'n')::int, entity_id
     FROM shard_dead_letters
-    WHERE type_name IN ('ledger', 'owned') AND entity_id LIKE :'round' || '-%'
-          AND (message->>'act', sqlstate) NOT IN (('fail', '22023'), ('mend', '22023'), ('flaky', '40001'))
+    WHERE type_name IN ('ledger', 'owned', 'alive') AND entity_id LIKE :'round' || '-%'
+          AND (coalesce(message->>'act', ''), sqlstate) NOT IN (('fail', '22023'), ('mend', '22023'), ('flaky', '40001'))
     UNION ALL
     SELECT 'P2: an ask was kept', s.session, s.txn, s.n, s.entity
     FROM sent s JOIN fate f USING (session, txn, n)
@@ -359,14 +365,20 @@ sub new
 }
 
 # SQL of the books, and of the entity type with this ledger's settings (", name => value").
-sub books { return $books }
-sub entity_type { my ($self) = @_; return $entity_type =~ s{/\*settings\*/}{$self->{settings} // ''}ger }
+sub books { return $books . $ShardLives::books }
+
+sub entity_type
+{
+	my ($self) = @_;
+	my $settings = $self->{settings} // '';
+	return ($entity_type =~ s{/\*settings\*/}{$settings}gr) . ShardLives::type($settings) . $states;
+}
 
 # The books without the entity type: all that the audit needs.
 sub install_books
 {
 	my ($self) = @_;
-	$self->{node}->safe_psql($self->{db}, $books);
+	$self->{node}->safe_psql($self->{db}, $self->books);
 	return;
 }
 
@@ -382,7 +394,7 @@ sub install
 sub violations
 {
 	my ($self) = @_;
-	my $out = $self->{node}->safe_psql($self->{db}, $audit,
+	my $out = $self->{node}->safe_psql($self->{db}, $self->{undrained} ? $audit : $audit . $ShardLives::audit,
 		extra_params => [ '-v', 'round=' . $self->_round, '-v', 'moves=' . ($self->{moves} ? 't' : 'f') ]);
 	return split /\n/, $out;
 }
@@ -404,8 +416,12 @@ sub round
 	$node->recover;
 	$self->_resolve_prepared;
 	$self->_load_committed;
-	my $drained = eval { $node->drain($self->{db}); 1 };
+	my $place = sub { return $node->safe_psql($self->{db}, @_) };
+	my $began = time;
+	my $drained = eval { ShardLives::settle($place); $node->drain($self->{db}); ShardLives::settle($place); 1 };
+	note(sprintf 'at rest after %.1f s', time - $began);
 	die $@ unless $drained || $opt{undrained};
+	$self->{undrained} = !$drained;
 	$self->{sent} += $node->safe_psql($self->{db}, 'SELECT count(*) FROM sent');
 	return;
 }

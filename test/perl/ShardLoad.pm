@@ -37,11 +37,11 @@ my @mixture = (
 	[ 6, \&_tells ], [ 3, \&_tell_many ], [ 3, \&_set_based ], [ 2, \&_copy ],
 	[ 4, \&_savepoints ], [ 3, \&_rolled_back ], [ 2, \&_late ], [ 1, \&_huge_late ],
 	[ 2, \&_two_phase ], [ 4, \&_ask ], [ 1, \&_lock_state ], [ 1, \&_touch_state ],
-	[ 2, \&_vacuum ], [ 3, \&_redrive ],
+	[ 2, \&_vacuum ], [ 3, \&_redrive ], [ 2, \&_timers ], [ 1, \&_command ],
 );
 
 # A load that leaves a machine time for other things: nothing large, and pauses.
-my @light = ([ 8, \&_tells ], [ 2, \&_savepoints ], [ 1, \&_rolled_back ], [ 3, \&_ask ], [ 1, \&_touch_state ], [ 2, \&_redrive ], [ 4, \&_pause ]);
+my @light = ([ 8, \&_tells ], [ 2, \&_savepoints ], [ 1, \&_rolled_back ], [ 3, \&_ask ], [ 1, \&_touch_state ], [ 2, \&_redrive ], [ 1, \&_timers ], [ 1, \&_command ], [ 4, \&_pause ]);
 
 # A script of transactions for a client: its name, its stream of chance, the number of its last
 # transaction; light: of the light load. $round prefixes the names of entities.
@@ -120,6 +120,8 @@ sub _many
 	return "SELECT shard_tell_many(ledger_type(entity), array_agg(entity ORDER BY i), array_agg(message ORDER BY i)) FROM "
 	  . _messages($t, $count, $kind // 'many') . " GROUP BY ledger_type(entity);\n";
 }
+
+sub _alive { my ($t) = @_; return "$t->{round}-l" . $t->{client}{chance}->(37) }
 
 sub _hot { my ($t) = @_; return "$t->{round}-hot" . $t->{client}{chance}->(2) }
 
@@ -216,7 +218,7 @@ sub _ask
 	my ($round, $client) = @_;
 	my $sql = _tells($round, $client);
 	my $t = _begin($round, $client);
-	my $entity = (_hot($t), "$t->{round}-e" . $client->{chance}->(41), "$t->{round}-o" . $client->{chance}->(7))[ $client->{chance}->(3) ];
+	my $entity = (_hot($t), "$t->{round}-e" . $client->{chance}->(41), "$t->{round}-o" . $client->{chance}->(7), _alive($t))[ $client->{chance}->(4) ];
 	my $act = (qw(plain plain chain flaky fail))[ $client->{chance}->(5) ];
 	$t->{counts} = 1;
 	return $sql . <<SQL;
@@ -255,9 +257,36 @@ sub _redrive
 {
 	my $t = _begin(@_);
 	my $redrive = "SELECT shard_redrive((SELECT coalesce(array_agg(id), '{}') FROM shard_dead_letters\n"
-	  . "WHERE type_name IN ('ledger', 'owned') AND message->>'act' = 'mend' AND entity_id LIKE '$t->{round}-%'));\n";
+	  . "WHERE type_name IN ('ledger', 'owned', 'alive') AND message->>'act' = 'mend' AND entity_id LIKE '$t->{round}-%'));\n";
 	return "BEGIN;\n" . _tell($t) . $redrive . "ROLLBACK;\n" if !$t->{client}{chance}->(4);
 	return "BEGIN;\n" . _tell($t) . $redrive . _tell($t) . _commit($t);
+}
+
+# Timers that fire once, after what the transaction tells.
+sub _timers
+{
+	my $t = _begin(@_);
+	my ($name, $entity) = ($t->{client}{name}, _alive($t));
+	my $sql = "BEGIN;\n" . _tell($t, 'tell', $entity);
+	for (0 .. $t->{client}{chance}->(4))
+	{
+		my $ms = $t->{client}{chance}->(500);
+		my $n = $t->{n}++;
+		$t->{counts}++;
+		$sql .= "SELECT shard_schedule('alive', '$entity', ledger_note('$name', $t->{txn}, $n, 'timer', '$entity', "
+		  . "ledger_act($ms)), after => '$ms ms', name => 'client-$name-$t->{txn}-$n');\n";
+	}
+	return $sql . _tell($t) . _commit($t);
+}
+
+# Has an entity start, or leave.
+sub _command
+{
+	my $t = _begin(@_);
+	my $entity = "$t->{round}-l" . $t->{client}{chance}->(6);
+	return "SELECT shard_start_entity('alive', '@{[_alive($t)]}');\n" if $t->{client}{chance}->(2);
+	return "BEGIN;\nINSERT INTO commanded VALUES ('$entity');\nSELECT shard_passivate('alive', '$entity');\n"
+	  . _tell($t, 'tell', $entity) . _commit($t);
 }
 
 # Line pointers of rolled back messages are free again, the file perhaps shorter; or each internal table is

@@ -45,6 +45,7 @@ typedef enum LifeTable
 	LIFE_STATE,	  /* shard, entity: LifeStateRow */
 	LIFE_HELD,	  /* shard, entity, place, order: LifeHeldRow */
 	LIFE_TIMER,	  /* shard, entity, name: LifeTimerRow */
+	LIFE_HISTORY, /* shard, entity, number: int64, when a message has failed */
 	LIFE_TABLES
 } LifeTable;
 
@@ -72,6 +73,8 @@ typedef enum LifeDeed
 } LifeDeed;
 
 #define LIFE_FAILS_FOR_GOOD 99
+
+#define LIFE_FAILURES 5 /* that are kept of an entity: more than a type bears */
 
 /* A row of a log, an outbox, or held. */
 typedef struct LifeRow
@@ -153,6 +156,7 @@ typedef struct LifeType
 	bool stop_message;
 	ShardRecoveryRate recovery; /* period 0: all, as fast as turns go */
 	ShardEntityLimits limits;
+	int64 restart_window;
 	ShardPassivationSettings passivation;
 } LifeType;
 

@@ -54,7 +54,8 @@ typedef struct EntityFacts
 	bool stopped;
 	int64 handled_at;
 	Failures starts;
-	Failures messages; /* of the first that waits */
+	Failures messages;				/* of the first that waits */
+	int64 failed_at[LIFE_FAILURES]; /* the last messages that failed, by the clocks of its homes */
 	TimerFacts timers[LIFE_NAMES];
 } EntityFacts;
 
@@ -254,6 +255,14 @@ check_pause(LifeCheck *check, const LifeEvent *event)
 		fail("runs while its shard pauses for entity %d", check->pauses[event->shard].entity);
 }
 
+/* The entity whose message had its shard pause goes on: by its home's clock the pause is over. */
+static void
+end_pause(LifeCheck *check, const LifeEvent *event)
+{
+	if (check->pauses[event->shard].entity == event->entity)
+		check->pauses[event->shard].failures = (Failures){0};
+}
+
 /* It does something: it has begun, and has not been stopped. */
 static void
 check_runs(LifeCheck *check, const LifeEvent *event, const EntityFacts *facts)
@@ -352,7 +361,9 @@ on_timer(LifeCheck *check, const LifeEvent *event, TimerFacts *timer)
 		fail("timer %d fires, and is cancelled, replaced, or fired before", event->row.name);
 		return;
 	}
-	if (!skipped)
+	if (skipped)
+		end_pause(check, event);
+	else
 		check_attempt(check, event, &timer->failures, "a timer's message");
 	if (event->row.queued_at < timer->due)
 		fail("timer %d fires %d ms early", event->row.name,
@@ -379,6 +390,29 @@ on_schedule(LifeCheck *check, const LifeEvent *event, TimerFacts *timer)
 						  .missed = event->row.missed};
 }
 
+/* A message failed: the shard pauses if too many have within the window, or if that was decided, and else not. */
+static void
+check_failure(LifeCheck *check, const LifeEvent *event, EntityFacts *facts)
+{
+	const LifeType *type = &check->world->types[life_type_of(event->shard)];
+	bool passes = event->row.hope == SHARD_ENTITY_PASSES;
+	bool retried = event->kind == LIFE_EVENT_FAILED && !event->pauses;
+	int count = 1;
+	bool too_many;
+
+	for (int i = 0; i < LIFE_FAILURES; i++)
+		count += facts->failed_at[i] > event->wall - type->restart_window;
+	too_many = !passes && type->limits.max_restarts >= 0 && count > type->limits.max_restarts;
+	if (too_many && !event->pauses)
+		fail("goes on after %d failures, and its shard bears %d", count, type->limits.max_restarts);
+	if (event->pauses && !too_many && event->row.decision != SHARD_ENTITY_ESCALATE)
+		fail("has its shard pause after %d failures", count);
+	if (passes && retried)
+		return;
+	memmove(facts->failed_at + 1, facts->failed_at, (LIFE_FAILURES - 1) * sizeof(int64));
+	facts->failed_at[0] = event->wall;
+}
+
 /* The handler of a message ran, to the end or not. */
 static void
 on_message(LifeCheck *check, const LifeEvent *event, EntityFacts *facts)
@@ -388,10 +422,13 @@ on_message(LifeCheck *check, const LifeEvent *event, EntityFacts *facts)
 	Failures *failures = fires ? &timer->failures : &facts->messages;
 
 	check_runs(check, event, facts);
+	if (event->kind != LIFE_EVENT_HANDLED)
+		check_failure(check, event, facts);
 	if (event->kind == LIFE_EVENT_FAILED)
 	{
 		check_attempt(check, event, failures, "a message");
 		note_failure(failures, event);
+		end_pause(check, event);
 		if (event->pauses)
 		{
 			check->pauses[event->shard].entity = event->entity;
@@ -399,8 +436,7 @@ on_message(LifeCheck *check, const LifeEvent *event, EntityFacts *facts)
 		}
 		return;
 	}
-	if (check->pauses[event->shard].entity == event->entity)
-		check->pauses[event->shard].failures = (Failures){0};
+	end_pause(check, event);
 	if (event->kind == LIFE_EVENT_DEAD && event->row.hope == SHARD_ENTITY_PASSES &&
 		(!event->row.decided || event->row.decision == SHARD_ENTITY_RESTART))
 		fail("message %d is given up, though its error passes", (int) event->id);
@@ -449,6 +485,8 @@ life_check_event(LifeCheck *check, const LifeEvent *event)
 			facts->version++;
 			break;
 		case LIFE_EVENT_START_FAILED:
+			check_pause(check, event);
+			end_pause(check, event);
 			check_attempt(check, event, &facts->starts, "a start");
 			note_failure(&facts->starts, event);
 			break;

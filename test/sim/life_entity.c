@@ -212,20 +212,65 @@ message_event(LifeNode *node, LifeEventKind kind, const LifeRow *row, int64 atte
 	return event;
 }
 
+/*
+ * How many messages of the entity have failed in the window before now. As many are kept as may count; what the clock
+ * says of the times is believed.
+ */
+static int
+count_failures(const LifeNode *node, int32 shard, int32 entity, int64 window)
+{
+	StoreKey key = LIFE_KEY(shard, entity);
+	const int64 *at = store_at_or_next(node->store, node->tx, LIFE_HISTORY, &key);
+	int count = 0;
+
+	for (; at != NULL && key.k[0] == shard && key.k[1] == entity;
+		 at = store_next(node->store, node->tx, LIFE_HISTORY, &key))
+		count += *at > life_wall(node) - window;
+	return count;
+}
+
+/* A failure is kept, in the place of one too many. */
+static void
+note_failure(LifeNode *node, int32 shard, int32 entity, int most)
+{
+	StoreKey first = LIFE_KEY(shard, entity);
+	StoreKey key = first;
+	const int64 *at = store_at_or_next(node->store, node->tx, LIFE_HISTORY, &key);
+	int64 now = life_wall(node);
+	int64 last = 0;
+	int count = 0;
+
+	for (; at != NULL && key.k[0] == shard && key.k[1] == entity;
+		 at = store_next(node->store, node->tx, LIFE_HISTORY, &key))
+	{
+		if (count++ == 0)
+			first = key;
+		last = key.k[2];
+	}
+	if (count >= most)
+		life_remove(node, LIFE_HISTORY, first);
+	life_put(node, LIFE_HISTORY, LIFE_KEY(shard, entity, last + 1), &now);
+}
+
 /* False: it is tried again. */
 static bool
 message_failed(LifeNode *node, const LifeRow *row, const LifeTimerRow *timer, int64 order,
 			   int64 attempts)
 {
-	const ShardEntityLimits *limits = &node->world->types[life_type_of(row->shard)].limits;
+	const LifeType *type = &node->world->types[life_type_of(row->shard)];
+	const ShardEntityLimits *limits = &type->limits;
 	ShardEntityFailure failure = {.hope = (ShardEntityHope) row->hope,
 								  .decision = (ShardEntityDecision) row->decision,
 								  .decided = row->decided,
 								  .attempts = (int) attempts,
 								  .random = life_random(node->world, PG_UINT32_MAX)};
 	int64 pause = 0;
-	ShardEntityVerdict verdict = shard_entity_judge(limits, &failure, &pause);
+	ShardEntityVerdict verdict;
 
+	failure.failures = 1 + count_failures(node, row->shard, row->entity, type->restart_window);
+	verdict = shard_entity_judge(limits, &failure, &pause);
+	if (failure.hope != SHARD_ENTITY_PASSES || verdict != SHARD_ENTITY_RETRY)
+		note_failure(node, row->shard, row->entity, LIFE_FAILURES);
 	if (verdict == SHARD_ENTITY_RETRY || verdict == SHARD_ENTITY_PAUSE_SHARD)
 	{
 		int64 next_at = life_wall(node) + pause;

@@ -113,6 +113,9 @@ is_left_out(int table, StoreKey key)
 #ifdef SHARD_MUTANT_COPY_WITHOUT_TIMERS
 	return table == LIFE_TIMER;
 #endif
+#ifdef SHARD_MUTANT_FAILURES_FORGOTTEN_OVER_MOVE
+	return table == LIFE_HISTORY;
+#endif
 	return false;
 }
 

@@ -13,7 +13,7 @@ static const struct
 	[LIFE_OUTBOX] = {"outbox", sizeof(LifeRow)},	[LIFE_SENT] = {"sent", sizeof(int64)},
 	[LIFE_OWN] = {"own", sizeof(LifeOwn)},			[LIFE_TAKEN] = {"taken", sizeof(int64)},
 	[LIFE_STATE] = {"state", sizeof(LifeStateRow)}, [LIFE_HELD] = {"held", sizeof(LifeHeldRow)},
-	[LIFE_TIMER] = {"timer", sizeof(LifeTimerRow)},
+	[LIFE_TIMER] = {"timer", sizeof(LifeTimerRow)}, [LIFE_HISTORY] = {"history", sizeof(int64)},
 };
 
 void

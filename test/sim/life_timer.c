@@ -220,18 +220,25 @@ is_busy(const LifeNode *node)
 		   Max(node->tx != NULL ? node->cursor : 0, cursor != NULL ? *cursor : 0);
 }
 
+/* Rows of a shard that is not active here are passed once, and again only if one that is active is behind them. */
 bool
 life_timers_due(const LifeNode *node)
 {
 	StoreKey key;
-	const LifeMark *mark = &node->memory.mark;
+	bool again = node->memory.mark.again;
+	LifeMark mark = again ? (LifeMark){0} : node->memory.mark;
 	const LifeTimerRow *timer;
 
 	if (is_busy(node))
 		return false;
-	timer = next_timer(node, mark->again ? &(LifeMark){0} : mark, &key);
-	return timer != NULL && timer->due <= life_wall(node) &&
-		   (node->memory.shards[key.k[0]].active || !mark->again);
+	while ((timer = next_timer(node, &mark, &key)) != NULL && timer->due <= life_wall(node))
+	{
+		if (!again || node->memory.shards[key.k[0]].active)
+			return true;
+		mark.due = timer->due;
+		mark.key = place_of(key, timer);
+	}
+	return false;
 }
 
 /* What is due becomes messages of its entities. Rows of a shard that is not active here are passed. */

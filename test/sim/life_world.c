@@ -63,6 +63,10 @@ draw_type(LifeWorld *world)
 							.restart_backoff = (100 + life_random(world, 300)) * LIFE_MS,
 							.max_restarts = -1,
 							.failure_backoff = (200 + life_random(world, 1800)) * LIFE_MS};
+	/* shorter than the longest pause: attempts count, too, and a message that fails for good would else pause for ever */
+	if (life_percent(world, 60))
+		type.limits.max_restarts = 1 + (int) life_random(world, LIFE_FAILURES - 2);
+	type.restart_window = (100 + life_random(world, 900)) * LIFE_MS;
 	type.passivation = shard_passivation_defaults(strategy);
 	type.passivation.active_entity_limit = 1 + (int) life_random(world, 8);
 	if (strategy != SHARD_PASSIVATION_NONE)

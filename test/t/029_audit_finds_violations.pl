@@ -16,8 +16,11 @@ $ledger->install_books;
 $node->safe_psql('postgres', <<'SQL');
 CREATE TABLE shard_inbox (type_name text, entity_id text, message jsonb);
 CREATE TABLE shard_dead_letters (type_name text, entity_id text, message jsonb, sqlstate text);
+CREATE TABLE shard_timers (type_name text, entity_id text, name text);
 CREATE SCHEMA shard_entity;
 CREATE TABLE shard_entity.ledger (entity_id text, state jsonb);
+CREATE TABLE shard_entity.alive (entity_id text, state jsonb, remembered boolean);
+CREATE FUNCTION ledger_lives() RETURNS SETOF shard_entity.alive STABLE LANGUAGE sql AS 'SELECT * FROM shard_entity.alive';
 CREATE FUNCTION ledger_states() RETURNS SETOF shard_entity.ledger STABLE LANGUAGE sql AS 'SELECT * FROM shard_entity.ledger';
 SQL
 
@@ -112,6 +115,41 @@ my @state_cases = (
 	[ 'a position used twice', "UPDATE handled SET pos = 5 WHERE (entity, pos) = ('r0-a', 6);", $differ ],
 );
 
+# Lives: entity r0-la has started, made a timer that has fired five times, been idle, and ended itself; r0-lb runs, and has a
+# timer that is due in an hour.
+my $lives = <<'SQL';
+TRUNCATE sent, committed, handled, shard_inbox, shard_dead_letters, shard_entity.ledger;
+TRUNCATE lives, commanded, shard_timers, shard_entity.alive;
+INSERT INTO lives (entity, seq, what, timer, due, fired)
+SELECT entity, seq, what, timer, '2001-01-01 10:00'::timestamptz + fired * interval '60 ms', fired
+FROM (VALUES ('r0-la', 1, 'start', NULL, NULL), ('r0-la', 2, 'message', 'every3', NULL), ('r0-la', 3, 'tick', 'every3', 1),
+             ('r0-la', 4, 'tick', 'every3', 2), ('r0-la', 5, 'tick', 'every3', 3), ('r0-la', 6, 'stop', NULL, NULL),
+             ('r0-la', 7, 'start', NULL, NULL), ('r0-la', 8, 'tick', 'every3', 4), ('r0-la', 9, 'tick', 'every3', 5),
+             ('r0-la', 10, 'left', NULL, NULL), ('r0-lb', 1, 'start', NULL, NULL), ('r0-lb', 2, 'message', NULL, NULL))
+     AS v (entity, seq, what, timer, fired);
+INSERT INTO shard_entity.alive VALUES ('r0-la', '{"seq": 10}', false), ('r0-lb', '{"seq": 2, "far": "far4"}', true);
+INSERT INTO shard_timers VALUES ('alive', 'r0-lb', 'far4');
+SQL
+my $often = 'E32: a timer did not fire as often as it was to';
+my @life_cases = (
+	[ 'a call that is not in the state', q(UPDATE shard_entity.alive SET state = '{"seq": 9}' WHERE entity_id = 'r0-la';), 'P2: calls and states of a life differ' ],
+	[ 'a call twice', q(INSERT INTO lives (entity, seq, what) VALUES ('r0-lb', 2, 'message');), 'P2: calls and states of a life differ' ],
+	[ 'a life at two nodes', q(INSERT INTO lives (entity, seq, what, node) VALUES ('r0-lb', 1, 'start', 2);),
+		'P2: calls and states of a life differ', 'P4: two nodes had a life at once' ],
+	[ 'no start message', q(UPDATE lives SET what = 'message' WHERE (entity, seq) = ('r0-lb', 1);), 'E12: no start message before message' ],
+	[ 'no start message after a stop', q(UPDATE lives SET what = 'message' WHERE (entity, seq) = ('r0-la', 7);), 'E12: no start message before message' ],
+	[ 'who has ended is remembered', 'UPDATE shard_entity.alive SET remembered = true;', 'E10: remembered, and has ended itself' ],
+	[ 'who runs is forgotten', 'UPDATE shard_entity.alive SET remembered = false;', 'E10: forgotten after message' ],
+	[ 'a timer is lost', 'TRUNCATE shard_timers;', 'E31: a timer is gone that was not cancelled' ],
+	[ 'a cancelled timer is kept', q(INSERT INTO shard_timers VALUES ('alive', 'r0-la', 'far9');), 'E31: a timer is there that was cancelled' ],
+	[ 'a firing twice', q(UPDATE lives SET what = 'tick', timer = 'every3', fired = 5 WHERE (entity, seq) = ('r0-la', 7); UPDATE lives SET what = 'message' WHERE what = 'stop';),
+		'E32: a firing was handled twice', $often, 'E34: a firing was left out' ],
+	[ 'a firing too few', q(UPDATE lives SET what = 'message', timer = NULL WHERE (entity, seq) = ('r0-la', 9);), $often ],
+	[ 'no firing', q(UPDATE lives SET what = 'message', timer = NULL WHERE what = 'tick';), $often ],
+	[ 'a time left out', q(UPDATE lives SET due = due + interval '60 ms' WHERE fired = 5;), 'E34: a firing was left out' ],
+	[ 'a timer of nobody', q(UPDATE lives SET timer = NULL WHERE what = 'message';), 'E31: a timer that nobody made' ],
+);
+
 # Kinds without count and example.
 sub found { return join "\n", map { s/ \(\d.*//r } $ledger->violations }
 
@@ -136,6 +174,17 @@ for my $case (@state_cases)
 {
 	my ($name, $change, @expected) = @$case;
 	$node->safe_psql('postgres', $clean . $state . $change);
+	is(found(), join("\n", @expected), $name);
+}
+
+$node->safe_psql('postgres', $lives);
+is(found(), '', 'clean lives');
+$node->safe_psql('postgres', "$lives UPDATE shard_entity.alive SET remembered = true; INSERT INTO commanded VALUES ('r0-la');");
+is(found(), '', 'who was passivated by a client is remembered or not');
+for my $case (@life_cases)
+{
+	my ($name, $change, @expected) = @$case;
+	$node->safe_psql('postgres', $lives . $change);
 	is(found(), join("\n", @expected), $name);
 }
 

@@ -34,6 +34,10 @@ my @points = (
 	[ M4 => 'new home', 'import_begin' ],
 	[ M4 => 'old home', 'export_chunk' ],
 	[ M4 => 'new home', 'import_chunk' ],
+	[ M4 => 'new home', 'import_held' ],
+	[ M4 => 'new home', 'import_start' ],
+	[ M4 => 'new home', 'import_timer' ],
+	[ M4 => 'new home', 'import_history' ],
 	[ M4 => 'new home', 'import_before_commit' ],
 	[ M4 => 'new home', 'import_after_commit' ],
 	[ M4 => 'new home', 'staged_reported' ],
@@ -70,15 +74,48 @@ my $until = time + $seconds;
 my $least = $pattern ? 1 : 12; # however slow the machine is
 my ($done, $left) = (0, scalar @cases);
 
-# Shards that move, and what was moved of them is asked for.
-my @shards;
+# Shards that move, and what was moved of them is asked for; of two hot entities, or of one that cannot start, of which
+# messages wait, with a timer and a history, where these are to be met.
+my ($type, @shards);
+my @hot;
+my $kept = 'kept';
+my %with_kept = map { $_ => 1 } qw(import_held import_start import_timer import_history);
+
+sub choose_shards
+{
+	my ($point) = @_;
+	($type, @shards) = $with_kept{$point} ? ('alive', $cluster->shard_of('alive', $kept)) : ('ledger', map { $cluster->shard_of('ledger', $_) } @hot);
+	return;
+}
+
+# At its home, which has it in memory.
+sub make_kept
+{
+	my ($node) = @_;
+	$cluster->sql_everywhere("INSERT INTO barred SELECT '$kept' WHERE NOT EXISTS (SELECT FROM barred)");
+	$node->sql("SELECT shard_passivate('alive', '$kept'), shard_cancel('alive', '$kept', 'far'), shard_schedule('alive', '$kept', '{}', after => '1 h', name => 'far'),
+		shard_schedule('alive', '$kept', '{}', after => '1 h', name => 'far'), shard_tell('alive', '$kept', '{}')");
+	$node->wait_until("SELECT EXISTS (SELECT FROM shard_region_state WHERE (type_name, entity_id, state) = ('alive', '$kept', 'quarantined'))", 'an entity that cannot start');
+	return;
+}
+
+# What there is of it, at one node alone.
+sub is_kept
+{
+	my ($what) = @_;
+	my @there = grep { $_ ne '0 0 0 0' } map { $_->sql("SELECT concat_ws(' ', count(*) FILTER (WHERE place = 'start'), least(count(*) FILTER (WHERE place = 'stash'), 1),
+		(SELECT count(*) FROM shard.timer WHERE entity = '$kept'), (SELECT least(count(*), 1) FROM shard.history WHERE entity = '$kept')) FROM shard.held WHERE entity = '$kept'") } $cluster->nodes;
+	return is("@there", '1 1 1 1', $what);
+}
 
 sub begin
 {
 	$ledger->begin_load;
-	my @hot = map { (split / /)[1] } ($ledger->entities)[ 0, 1 ];
+	@hot = map { (split / /)[1] } ($ledger->entities)[ 0, 1 ];
 	$cluster->node(1)->wait_until("SELECT (shard_location('ledger', '$_')).node IS NOT NULL", "a home of $_") for @hot;
-	@shards = map { $cluster->shard_of('ledger', $_) } @hot;
+	$cluster->node(1)->sql("SELECT shard_tell('alive', '$kept', '{}')");
+	$cluster->node(1)->wait_until("SELECT (shard_location('alive', '$kept')).node IS NOT NULL", "a home of $kept");
+	choose_shards('');
 	# So many states, and so large, that they are copied by more than one call (M4) and deleted in more than one
 	# transaction (M7). Nobody sends to these entities.
 	for my $shard (@shards)
@@ -95,7 +132,7 @@ sub asynchronously
 {
 	my ($node, $n) = @_;
 	my $session = $node->session;
-	$session->send(join "\n", "SET statement_timeout = '20 s';", map { "SELECT shard_move('ledger', $_, $n);" } @shards);
+	$session->send(join "\n", "SET statement_timeout = '20 s';", map { "SELECT shard_move('$type', $_, $n);" } @shards);
 	return $session;
 }
 
@@ -108,7 +145,7 @@ sub move_until_it_happens
 	until ($performer->server->fault_happened)
 	{
 		my $session = asynchronously($asker, $to->n);
-		my $ended = "SELECT count(*) = @{[scalar @shards]} FROM shard_homes WHERE type_name = 'ledger'
+		my $ended = "SELECT count(*) = @{[scalar @shards]} FROM shard_homes WHERE type_name = '$type'
 			AND shard IN (@{[join ', ', @shards]}) AND node = @{[$to->n]} AND phase = 'stable'";
 		until ($performer->server->fault_happened || ($asker->try($ended))[1] eq 't')
 		{
@@ -118,8 +155,8 @@ sub move_until_it_happens
 		usleep(20_000) until $performer->server->fault_happened || time > $deadline || !$cluster->ownership_faults;
 		$session->close;
 		last if $performer->server->fault_happened;
-		$cluster->move('ledger', $_, $from->n, $asker) for @shards;
-		$cluster->wait_home('ledger', \@shards, $from->n);
+		$cluster->move($type, $_, $from->n, $asker) for @shards;
+		$cluster->wait_home($type, \@shards, $from->n);
 	}
 	return;
 }
@@ -134,8 +171,10 @@ for my $case (@cases)
 	($old, $new) = ($new, $old) if $done % 2;
 	my %party = ('old home' => $old, 'new home' => $new, coordinator => $coordinator, origin => $coordinator);
 	my $performer = $party{$who};
-	$cluster->move('ledger', $_, $old->n) for @shards;
-	$cluster->wait_home('ledger', \@shards, $old->n);
+	choose_shards($point);
+	$cluster->move($type, $_, $old->n) for @shards;
+	$cluster->wait_home($type, \@shards, $old->n);
+	make_kept($old) if $with_kept{$point};
 
 	my $also = $before{$point};
 	$party{ $also->[0] }->server->set_fault($also->[1], 'freeze') if $also;
@@ -156,10 +195,12 @@ for my $case (@cases)
 	$_->server->clear_fault for $cluster->nodes;
 	$cluster->wait_up;
 	$cluster->wait_settled;
-	my %at = $cluster->homes('ledger');
+	my %at = $cluster->homes($type);
 	my $end = join ' and ', map { $at{$_} == $old->n ? 'back' : $at{$_} == $new->n ? 'forward' : 'elsewhere' } @shards;
 	unlike($end, qr/elsewhere/, sprintf '%s, %s at %s, %s: %s, settled after %.1f s', $step, $who, $point,
 		$victim eq 'nobody' ? 'which goes on later' : $victim eq $who ? 'which is killed' : "$victim is killed", $end, time - $start);
+	is_kept('its start, messages, timer and history are at one home') if $with_kept{$point};
+	$cluster->sql_everywhere('TRUNCATE barred');
 	$done++;
 	$left--;
 	next if $done % 12 && $left;
@@ -169,6 +210,6 @@ for my $case (@cases)
 $ledger->is_in_order("$done cases") if $ledger->{driver};
 note("$left of the cases were not tried for lack of time");
 cmp_ok($done, '>=', $least, 'cases were tried');
-cmp_ok($ledger->{moved}, '>', 0, 'shards moved');
+cmp_ok($ledger->{moved}, '>', 0, 'shards moved') if grep { !$with_kept{ $_->[2] } } @cases;
 $cluster->logs_are_clean(qr/ledger: told to fail/, qr/due to lock timeout/, @ShardNodes::link_troubles);
 done_testing();

@@ -20,6 +20,7 @@ BEGIN
     END IF;
     IF message ? 'fail' THEN RAISE EXCEPTION 'failed on demand'; END IF;
     INSERT INTO seen (entity, what) SELECT entity_id, message->>'what' FROM shard_self();
+    IF message ? 'late' THEN PERFORM shard_passivate('{"what": "own", "fussy": 1}'); END IF;
     IF message ? 'bye' THEN PERFORM shard_passivate('{"what": "own"}'); END IF;
     RETURN jsonb_build_object('count', coalesce((state->>'count')::int, 0) + 1);
 END $$;
@@ -73,6 +74,20 @@ my @scenarios = (
 			send_all(message('polite', 'c', 1, '{"bye": 1}'), message('polite', 'c', 2, '{"bye": 1}'));
 			$node->wait_until(q{SELECT EXISTS (SELECT FROM seen WHERE (entity, what) = ('c', 'own'))}, 'a stop message');
 			return (seen('polite', 'c'), '1 2 own end');
+		},
+	},
+	{
+		# It is tried again in a careful turn, in which the row that it has written is to be written once more.
+		promise => 'who is told to leave has one stop message, also if that has failed at first',
+		broken_by => ['STOP_AGAIN'],
+		run => sub {
+			start('kept', q{remember_entities => true, stop_message => '{"what": "usual"}'});
+			send_all('INSERT INTO closed VALUES (1);');
+			send_all(message('kept', 'k', 1, '{"late": 1}'));
+			$node->wait_until(q{SELECT EXISTS (SELECT FROM shard_inbox WHERE entity_id = 'k' AND attempts > 0)}, 'a stop message that waits');
+			send_all(message('kept', 'k', 2));
+			send_all('DELETE FROM closed;');
+			return (seen('kept', 'k'), '1 own 2 end');
 		},
 	},
 	{
