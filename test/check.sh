@@ -164,9 +164,9 @@ tier_unit() {
 }
 
 # Runs a script that prints TAP.
-run_script() {  # tier, lines of an excerpt, script
+run_script() {  # tier, lines of an excerpt, script and its arguments
   local log=$work/$1.$(basename "$3").log status=0
-  run_logged "$log" "$3" || status=$?
+  run_logged "$log" "${@:3}" || status=$?
   count_tap "$log" "$status"
   grep -E '^((not )?ok|# [0-9]+ histories)' "$log" || true
   [ "$status" = 0 ] || excerpt "$1" "$log" "$2"
@@ -361,6 +361,12 @@ tier_fuzz() {
 
 # Builds that are broken on purpose: the tests of a running server have to notice.
 tier_mutants() {
+  run_script mutants 60 test/mutants.sh --half
+}
+
+# All of them.
+tier_all-mutants() {
+  limit=$((SECONDS + 2400 + limit))
   run_script mutants 60 test/mutants.sh
 }
 

@@ -1,18 +1,18 @@
 #!/bin/bash
 # usage: run.sh [WHOLE [CONTROL [FLOW [LIFE]]]]
 #
-# Runs histories under the address and undefined-behaviour sanitizers: of whole clusters (600), of the
-# control plane alone (1400), of the data plane alone (1200) and of the life of entities (1600); a sixth as many as of whole clusters have nodes that host
+# Runs histories under the address and undefined-behaviour sanitizers: of whole clusters (400), of the
+# control plane alone (900), of the data plane alone (800) and of the life of entities (1000); a sixth as many as of whole clusters have nodes that host
 # their types no more for a while, half as many as of the control plane a type that comes and goes, and as many somebody who
 # speaks in members' names. Prints TAP; what fails
 # is made small and printed with the seed that brings it back.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
-whole=${1:-600}
-control=${2:-1400}
-flow=${3:-1200}
-life=${4:-1600}
+whole=${1:-400}
+control=${2:-900}
+flow=${3:-800}
+life=${4:-1000}
 jobs=$(nproc)
 parts=4
 
