@@ -111,7 +111,7 @@ test_round_trips(void)
 								 .name = "",
 								 .zone = "",
 								 .missed = 1,
-								 .idle = 1,
+								 .idle = 10000,
 								 .message = "x",
 								 .message_len = 1},
 			   "a receive time-out");
@@ -217,6 +217,47 @@ test_attempts(void)
 	pfree(out.data);
 }
 
+/* Whether a timer is taken that a peer sends. */
+static bool
+takes_timer(const ShardCopyTimer *timer)
+{
+	ShardCopyTimer got;
+	StringInfoData out;
+	ShardReader reader;
+	bool taken;
+
+	initStringInfo(&out);
+	shard_copy_put_timer(&out, timer);
+	reader = (ShardReader){out.data, out.data + out.len, false};
+	taken = shard_copy_get_timer(&reader, &got) && !reader.failed;
+	pfree(out.data);
+	return taken;
+}
+
+/* A peer brings no timers that nobody could have made. */
+static void
+test_timers(void)
+{
+	const ShardCopyTimer sound = {"e", 1,	  "n",	 1, 1, 1, 1, 5,	  true, 0,
+								  0,   10000, "UTC", 3, 1, 9, 0, "x", 1};
+	ShardCopyTimer timer = sound;
+
+	ok(takes_timer(&timer), "a timer of the shortest period");
+	timer.time = 9999;
+	ok(!takes_timer(&timer), "none of a shorter one");
+	timer = sound;
+	timer.fired = PG_INT64_MAX;
+	ok(!takes_timer(&timer), "none whose next firing could not be counted");
+	timer = sound;
+	timer.name_len = 0;
+	timer.repeats = false;
+	timer.time = 0;
+	timer.idle = 10000;
+	ok(takes_timer(&timer), "a receive time-out of the shortest time");
+	timer.idle = 1;
+	ok(!takes_timer(&timer), "none of a shorter one");
+}
+
 static void
 test_noise(void)
 {
@@ -251,6 +292,7 @@ main(void)
 	test_fields();
 	test_bad();
 	test_attempts();
+	test_timers();
 	test_noise();
 	return unit_done();
 }

@@ -147,17 +147,28 @@ good_ordered(const ShardCopyOrdered *ordered)
 		   ordered->skipped >= 0 && ordered->late >= 0;
 }
 
+/* Microseconds; what is shorter is refused by whoever makes timers, too (E31). */
+#define SHORTEST_PERIOD 10000
+
+static bool
+good_period(const ShardCopyTimer *timer)
+{
+	return timer->months >= 0 && timer->days >= 0 && timer->time >= 0 &&
+		   timer->repeats == (timer->months > 0 || timer->days > 0 || timer->time > 0) &&
+		   (!timer->repeats || timer->months > 0 || timer->days > 0 ||
+			timer->time >= SHORTEST_PERIOD) &&
+		   (timer->idle == 0 || timer->idle >= SHORTEST_PERIOD);
+}
+
 static bool
 good_timer(const ShardCopyTimer *timer)
 {
 	return timer->entity_len > 0 &&
 		   good_text(timer->entity, timer->entity_len, SHARD_PACKET_MAX_ENTITY) &&
 		   good_text(timer->name, timer->name_len, SHARD_PACKET_MAX_ENTITY) && timer->period >= 0 &&
-		   timer->months >= 0 && timer->days >= 0 && timer->time >= 0 &&
-		   timer->repeats == (timer->months > 0 || timer->days > 0 || timer->time > 0) &&
-		   good_text(timer->zone, timer->zone_len, SHARD_PACKET_MAX_ENTITY) && timer->missed > 0 &&
-		   timer->fired >= 0 && timer->idle >= 0 && (timer->idle > 0) == (timer->name_len == 0) &&
-		   timer->message_len > 0;
+		   good_period(timer) && good_text(timer->zone, timer->zone_len, SHARD_PACKET_MAX_ENTITY) &&
+		   timer->missed > 0 && good_number(timer->fired) &&
+		   (timer->idle > 0) == (timer->name_len == 0) && timer->message_len > 0;
 }
 
 static bool
