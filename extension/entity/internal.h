@@ -691,10 +691,7 @@ extern bool shard_local_awaits_worker(const ShardLocalType *local);
 /* What bars the type's code from running at all, whatever the message; palloc'd, NULL: nothing. */
 extern char *shard_local_problem(const ShardType *type, int *sqlstate);
 
-/*
- * Looks whether the type can run, once per registry generation. Stores or clears the type's problem. Needs a snapshot;
- * writes only if the problem changed.
- */
+/* Looks whether the type can run, once per registry generation; stores a changed problem. Needs a snapshot. */
 extern void shard_local_refresh(ShardLocalType *local);
 
 #include "entity/life.h"

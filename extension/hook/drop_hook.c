@@ -119,8 +119,9 @@ static void
 explain_lock_timeout(void *arg)
 {
 	if (geterrcode() == ERRCODE_LOCK_NOT_AVAILABLE)
-		errhint("Another transaction has locked a table or view of the extension, or an object "
-				"that depends on it: see pg_locks. Senders wait behind a session that drops or "
+		errhint("Another transaction has sent messages and is open or prepared, or has locked a "
+				"table or view of the extension, or an object that depends on it: see pg_locks "
+				"and pg_prepared_xacts. Senders wait behind a session that drops or "
 				"alters the extension, so that session waits %d s at most.",
 				PATIENCE_MS / 1000);
 }
@@ -153,8 +154,8 @@ process_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 
 	if (IsTransactionState() && !RecoveryInProgress() && is_about_extension(pstmt->utilityStmt))
 	{
-		(void) shard_catalog_lock_alone(false);
 		level = limit_lock_waits(&explain);
+		(void) shard_catalog_lock_alone(false);
 	}
 	if (previous_utility)
 		previous_utility(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);

@@ -54,15 +54,15 @@ refused(q{SELECT shard_start('x', 'process', worker => 'mine')}, qr/ERROR:  2202
 refused(q{SELECT shard_alter('plain', 'worker', 'own')}, qr/setting "worker" .*\nDETAIL:  The type's number, which all its rows have, says which workers run it/,
 	'it cannot be altered');
 refused(q{SELECT shard_start('plain', 'process', worker => 'own')}, qr/worker/, 'nor by a second start');
-$node->safe_psql('postgres', join(';', map { "SELECT shard_start('own$_', 'process', worker => 'own')" } 1 .. 6));
+$node->safe_psql('postgres', join(';', map { "SELECT shard_start('own$_', 'process', worker => 'own')" } 1 .. 3));
 refused(q{SELECT shard_start('x', 'process', worker => 'own')},
 	qr/ERROR:  53400: cannot start entity type "x": .*\nDETAIL:  8 owners and types with worker "own" .*\nHINT:  Start the type with worker "shared"/, 'more than there are');
 is($node->safe_psql('postgres', q{SELECT count(*) FROM shard_types WHERE type_name = 'x'}), 0, 'nothing of it stays');
 $node->safe_psql('postgres', q{SELECT shard_start('x', 'process')});
 is(process('x'), process('plain'), 'sharing is always possible');
-isnt(process('own6'), process('own5'), 'each has its own');
-$node->safe_psql('postgres', q{SELECT shard_drop_type('own6', force => true)});
-$node->wait_until(q{SELECT NOT EXISTS (SELECT FROM shard.type WHERE type_name = 'own6')}, 'one to go');
+isnt(process('own3'), process('own2'), 'each has its own');
+$node->safe_psql('postgres', q{SELECT shard_drop_type('own3', force => true)});
+$node->wait_until(q{SELECT NOT EXISTS (SELECT FROM shard.type WHERE type_name = 'own3')}, 'one to go');
 $node->safe_psql('postgres', q{SELECT shard_start('again', 'process', worker => 'own')});
 isnt(process('again'), process('plain'), 'which makes room');
 

@@ -52,6 +52,17 @@ is_taken(const ShardNumberedType *types, int count, int group)
 	return false;
 }
 
+/* Whether types have as many groups to themselves as they may: owners need groups, too. */
+static bool
+is_own_used_up(const ShardNumberedType *types, int count)
+{
+	int taken = 0;
+
+	for (int group = 0; group < SHARD_GROUPS; group++)
+		taken += is_taken(types, count, group);
+	return taken >= SHARD_GROUPS_OF_OWN;
+}
+
 ShardTypeParty
 shard_type_number_party(const ShardTypeRecord *type)
 {
@@ -98,6 +109,7 @@ int
 shard_type_number_group(const ShardNumberedType *types, int count, ShardTypeParty party, int32 last,
 						bool may_share)
 {
+	bool only_own = party.alone != NULL && is_own_used_up(types, count);
 	int own = -1;
 	int own_owners = PG_INT32_MAX;
 	int other = -1;
@@ -113,7 +125,7 @@ shard_type_number_group(const ShardNumberedType *types, int count, ShardTypePart
 			own = owners < own_owners ? group : own;
 			own_owners = Min(own_owners, owners);
 		}
-		else if (owners < other_owners && !is_taken(types, count, group))
+		else if (!only_own && owners < other_owners && !is_taken(types, count, group))
 		{
 			other = group;
 			other_owners = owners;
@@ -151,6 +163,7 @@ shard_type_number_choose(const ShardNumberedType *types, int count, ShardTypePar
 
 	*full = false;
 	if (wish > last && wish <= MAX_TYPE_WISH &&
+		(party.alone == NULL || alone || !is_own_used_up(types, count)) &&
 		(party.owner[0] == '\0' || alone ||
 		 is_fit(types, count, &party, shard_message_group(wish))))
 		return wish;

@@ -9,6 +9,9 @@
 #include "core/map/record.h"
 #include "core/base/arena.h"
 
+/* The most groups that types have to themselves. */
+#define SHARD_GROUPS_OF_OWN (SHARD_GROUPS / 2)
+
 /* Whose types are in a group together: those of an owner, or one type that has its workers to itself. */
 typedef struct ShardTypeParty
 {
@@ -108,7 +111,7 @@ extern int shard_type_number_owners(const ShardNumberedType *types, int count, i
 #define SHARD_TYPE_NUMBER_WHY "too many owners of entity types"
 #define SHARD_TYPE_NUMBER_ERROR "cannot start entity type \"%s\": %s"
 #define SHARD_TYPE_NUMBER_DETAIL \
-	"%d owners and types with worker \"own\" are in the cluster, and that is how many can have region workers to themselves."
+	"%d owners and types with worker \"own\" can have region workers to themselves, four such types among them."
 #define SHARD_TYPE_NUMBER_HINT \
 	"Start the type as one of these owners and with worker \"shared\", or let owners share workers with " \
 	"shard.owners_may_share_workers."
