@@ -389,6 +389,7 @@ test_claim(bool is_lost)
 		ok(count_at(3) == SHARDS, "then all shards have their homes there, unasked");
 	}
 	asked = 1;
+	end_world();
 }
 
 int

@@ -200,11 +200,11 @@ test_allocation(void)
 	ok(shard_record_get_type(&entry, &read, arena) && read.allocation.kind == 0 &&
 		   read.handoff_timeout_ms == 7000,
 	   "a type need not set anything");
-	entry.length = length - 8;
+	entry.length = length - 9;
 	ok(shard_record_get_type(&entry, &read, arena) && read.handoff_timeout_ms == 0 &&
 		   read.extra.length == 0,
 	   "in an older version it did not");
-	entry.length = length - 4;
+	entry.length = length - 5;
 	ok(shard_record_get_type(&entry, &read, arena) && !read.dropping, "nor was one about to go");
 	type.dropping = true;
 	entry = shard_record_put_type(5, &type, 1, arena);
