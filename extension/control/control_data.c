@@ -96,6 +96,7 @@ static const struct
 	{"SELECT 1 FROM shard.outbox_kept LIMIT 1", "the database has messages for other nodes"},
 	{"SELECT 1 FROM shard.timer LIMIT 1", "the database has timers of entities"},
 	{"SELECT 1 FROM shard.dead_letter LIMIT 1", "the database has dead letters"},
+	{"SELECT 1 FROM shard.reshard LIMIT 1", "an entity type of the database is being resharded"},
 	{"SELECT 1 FROM shard.own UNION ALL SELECT 1 FROM shard.shard_input "
 	 "UNION ALL SELECT 1 FROM shard.ordered UNION ALL SELECT 1 FROM shard.history LIMIT 1",
 	 "the database has shards of entity types: messages of theirs were handled here"}};
@@ -103,9 +104,9 @@ static const struct
 const char *
 shard_control_data(void)
 {
-	static const char *const tables[] = {"type",		"held",	  "parked",		 "outbox_kept",
-										 "dead_letter", "own",	  "shard_input", "ordered",
-										 "timer",		"history"};
+	static const char *const tables[] = {"type",		"held",	   "parked",	  "outbox_kept",
+										 "dead_letter", "own",	   "shard_input", "ordered",
+										 "timer",		"history", "reshard"};
 	char *what;
 
 	if (!shard_control_lock(tables, lengthof(tables)) || !shard_control_lock_all())

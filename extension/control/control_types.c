@@ -144,7 +144,7 @@ read_type(HeapTuple row, TupleDesc desc)
 
 /*
  * The rows of shard.type, ordered by id, in a context of their own. A type that never had a state table here is a proxy,
- * whatever its mode: older versions stopped proxies.
+ * whatever its mode: older versions stopped proxies. A type that is resharded has left the cluster (E62).
  */
 static List *
 read_types(MemoryContext context)
@@ -154,7 +154,9 @@ read_types(MemoryContext context)
 		" t.number_of_shards::text, t.hash, t.settings,"
 		" t.state_type::oid, pg_get_userbyid(coalesce(c.relowner, t.owner)), t.cluster_owner"
 		" FROM shard.type t LEFT JOIN pg_class c ON c.oid = t.state_table"
-		" WHERE t.mode <> 'dropped' ORDER BY t.type_id"};
+		" WHERE t.mode <> 'dropped'"
+		" AND NOT EXISTS (SELECT FROM shard.reshard r WHERE r.type_id = t.type_id)"
+		" ORDER BY t.type_id"};
 	List *types = NIL;
 	MemoryContext old;
 
@@ -264,6 +266,10 @@ shard_control_types_compare(const ShardTypeRecord *wanted, const char **differen
 			*difference = pstrdup(*difference);
 		if (shard_difference_of_owners(&record, wanted))
 			*owner = pstrdup(record.owner);
+		/* what this node has renumbered may not meet a type that others have begun under its name */
+		if (wanted->claims && !(record.claims && record.by == shard_node_id(shard_control.node)) &&
+			*difference == NULL)
+			*difference = psprintf("node %d has started it", record.by);
 		*dropping = record.dropping;
 		type_id = entries[i].key.a;
 	}
@@ -563,7 +569,7 @@ shard_control_types_run(void)
 	const char *awaited = shard_control_awaited();
 	bool complete = shard_node_asks_for_types(shard_control.node) || (wished && !awaited);
 	bool announced = changes != seen_changes;
-	static const char *const tables[] = {"type"};
+	static const char *const tables[] = {"type", "reshard"};
 	bool told;
 
 	if (shard_control.journal)

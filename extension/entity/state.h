@@ -98,6 +98,10 @@ extern void shard_state_read(ShardStateTable *table, ShardEntity *entity, ShardC
 extern void
 shard_state_take(ShardStateTable *table, ShardEntity *entity, HeapTuple tuple, ShardCopy *copy);
 
+/* Rows of a shard behind an id, by their key, in the active snapshot; ends with systable_endscan_ordered(). */
+extern struct SysScanDescData *shard_state_begin_scan(ShardStateTable *table, Relation key_index,
+													  int shard, const char *after, int after_len);
+
 /* Rows of a shard in the order of their ids; all in the memory of the call. */
 typedef struct ShardStatePiece
 {

@@ -544,10 +544,13 @@ form_row(ShardStateCopy *copy, int32 shard, ShardReader *rows)
  * A copy fires what a replica fires, of this table alone: session_replication_role would hold for all
  * that the owner's triggers do elsewhere, too.
  */
-static void
-fire_as_replica(ShardStateCopy *copy)
+void
+shard_state_copy_begin_write(ShardStateCopy *copy)
 {
-	TriggerDesc *triggers = copy->table.result->ri_TrigDesc;
+	TriggerDesc *triggers;
+
+	shard_state_door_begin_write(&copy->table);
+	triggers = copy->table.result->ri_TrigDesc;
 
 	for (int i = 0; triggers != NULL && !copy->as_replica && i < triggers->numtriggers; i++)
 	{
@@ -566,8 +569,7 @@ shard_state_copy_insert(ShardStateCopy *copy, int32 shard, ShardReader *rows, in
 {
 	ShardStateTable *table = &copy->table;
 
-	shard_state_door_begin_write(table);
-	fire_as_replica(copy);
+	shard_state_copy_begin_write(copy);
 	for (int i = 0; i < count; i++)
 	{
 		MemoryContext old = MemoryContextSwitchTo(copy->row);

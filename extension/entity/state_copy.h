@@ -58,6 +58,9 @@ shard_state_copy_put_rows(ShardStateCopy *copy, int32 shard, const char *after, 
 extern void
 shard_state_copy_match(ShardStateCopy *copy, ShardReader *columns, int32 node, int32 self);
 
+/* Rows are about to be written, which are no news to anybody: triggers fire as those of a replica. */
+extern void shard_state_copy_begin_write(ShardStateCopy *copy);
+
 /* New home: stores count rows, whose fields the reader has. */
 extern void
 shard_state_copy_insert(ShardStateCopy *copy, int32 shard, ShardReader *rows, int count);

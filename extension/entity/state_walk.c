@@ -24,9 +24,9 @@
 /* Rows that are looked at in one piece, whether or not any of them is remembered. */
 #define MOST_ROWS 1000
 
-/* Rows of a shard behind an id, by their key; ends with systable_endscan_ordered(). */
-static SysScanDesc
-begin_scan(ShardStateTable *table, Relation key_index, int shard, const char *after, int after_len)
+SysScanDesc
+shard_state_begin_scan(ShardStateTable *table, Relation key_index, int shard, const char *after,
+					   int after_len)
 {
 	ScanKeyData key[2];
 	Oid collation =
@@ -65,7 +65,7 @@ shard_state_walk(ShardStateTable *table, int shard, const char *after, int after
 				 ShardStatePiece *piece)
 {
 	Relation key_index = index_open(table->primary_key, AccessShareLock);
-	SysScanDesc scan = begin_scan(table, key_index, shard, after, after_len);
+	SysScanDesc scan = shard_state_begin_scan(table, key_index, shard, after, after_len);
 	HeapTuple tuple = NULL;
 	HeapTuple seen = NULL; /* not remembered, and so not kept */
 

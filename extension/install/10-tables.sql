@@ -249,3 +249,20 @@ CREATE TABLE shard.dead_letter (
 );
 REVOKE ALL ON shard.dead_letter FROM PUBLIC;
 CREATE INDEX ON shard.dead_letter (type_id, id);
+
+/*
+ * Types whose entities are on their way to other shards (E61), and to which; all of it may be written again by the next
+ * shard_reshard().
+ */
+CREATE TABLE shard.reshard (
+    type_id            int4 PRIMARY KEY,
+    number_of_shards   int4 NOT NULL,
+    hash               text NOT NULL,
+    shard_id_extractor text,                    -- schema-qualified, with argument types; NULL: the hash
+    moving             boolean NOT NULL DEFAULT false, -- the cluster has the type no more, so entities move (E63)
+    next_shard         int4 NOT NULL DEFAULT 0, -- shards below it have none but their own entities
+    entities           int8 NOT NULL DEFAULT 0, -- that have moved
+    began_at           timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+    stepped_at         timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp()
+);
+REVOKE ALL ON shard.reshard FROM PUBLIC;

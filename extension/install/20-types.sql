@@ -125,8 +125,9 @@ SELECT t.type_name,
        t.number_of_shards,
        CASE WHEN pg_has_role(coalesce(c.relowner, t.owner), 'MEMBER') THEN t.settings
             ELSE t.settings - '{start_message,stop_message}'::text[] END || jsonb_build_object('hash', t.hash, 'search_path', t.search_path) AS settings,
-       coalesce(shard.type_problem(t.type_id), t.problem) AS problem
-FROM shard.type t LEFT JOIN pg_class c ON c.oid = t.state_table
+       coalesce(CASE WHEN r.type_id IS NOT NULL THEN 'its entities are on their way to other shards: call shard_reshard() again, see shard_reshardings' END,
+                shard.type_problem(t.type_id), t.problem) AS problem
+FROM shard.type t LEFT JOIN pg_class c ON c.oid = t.state_table LEFT JOIN shard.reshard r USING (type_id)
 WHERE t.mode <> 'dropped';
 GRANT SELECT ON @extschema@.shard_types TO PUBLIC;
 COMMENT ON VIEW @extschema@.shard_types IS 'entity types, their settings, and why messages of a type wait';

@@ -117,8 +117,15 @@ shard_settings_why_fixed(ShardSettingId id)
 {
 	if (id == SHARD_SETTING_WORKER)
 		return "The type's number, which all its rows have, says which workers run it.";
-	return id <= SHARD_SETTING_SHARD_ID_EXTRACTOR ? "The setting says in which shard an entity is."
-												  : "All members of a cluster agree on it.";
+	return shard_settings_is_of_shards(id) ? "The setting says in which shard an entity is."
+										   : "All members of a cluster agree on it.";
+}
+
+bool
+shard_settings_is_of_shards(ShardSettingId id)
+{
+	return id == SHARD_SETTING_NUMBER_OF_SHARDS || id == SHARD_SETTING_HASH ||
+		   id == SHARD_SETTING_SHARD_ID_EXTRACTOR;
 }
 
 /* Whether a setting belongs into the stored settings: it has no column. */

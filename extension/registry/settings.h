@@ -75,6 +75,9 @@ extern ShardSettingId shard_settings_find(const char *name);
 extern bool shard_settings_is_fixed(ShardSettingId id);
 extern const char *shard_settings_why_fixed(ShardSettingId id);
 
+/* Whether it says in which shard an entity is, so that shard_reshard() changes it. */
+extern bool shard_settings_is_of_shards(ShardSettingId id);
+
 /* Whether the value is kept in shard.type.settings, and there as a number, a boolean, or as any JSON. */
 extern bool shard_settings_is_stored(ShardSettingId id);
 extern bool shard_settings_is_number(ShardSettingId id);

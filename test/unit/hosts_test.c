@@ -12,6 +12,7 @@
 #define SHARDS 12
 
 static int64 last_token = 100;
+static int32 asked = 1; /* the type whose shards are asked for, and looked at */
 
 /* Three members; the type "thing" runs at the first two, and the third does not know it, or is a proxy. */
 static void
@@ -51,7 +52,7 @@ want(int at, int32 from, int n_shards)
 	ShardNodeEvent event = {.kind = SHARD_EVENT_HOMES_WANTED, .n_shards = n_shards, .shards = refs};
 
 	for (int i = 0; i < n_shards; i++)
-		refs[i] = (ShardShardRef){.type_id = 1, .shard = from + i};
+		refs[i] = (ShardShardRef){.type_id = asked, .shard = from + i};
 	happen(at, &event);
 	deliver();
 	run(SHARD_SECOND);
@@ -103,7 +104,7 @@ static int32
 node_of(int32 shard)
 {
 	const ShardMapEntry *entry = shard_map_value(shard_node_learned(machines[0].node),
-												 (ShardMapKey){SHARD_MAP_HOME, 1, shard});
+												 (ShardMapKey){SHARD_MAP_HOME, asked, shard});
 	ShardHomeRecord home;
 
 	return entry && shard_record_get_home(entry, &home) ? shard_record_home_node(&home) : 0;
@@ -328,9 +329,74 @@ test_back(void)
 	end_world();
 }
 
+/* A type is there, or is wished for: it claims that the entities are at the machine. */
+static void
+bring(int at, bool wish, bool claims)
+{
+	ShardTypeRecord type = {.name = "moved", .number_of_shards = SHARDS, .role = ""};
+	ShardNodeEvent event = {.kind = SHARD_EVENT_TYPE, .type = &type, .flag = wish};
+
+	type.claims = claims;
+	happen(at, &event);
+	deliver();
+	run(2 * SHARD_SECOND);
+}
+
+/* How many shards have their home at a node; 0: nowhere. */
+static int
+count_at(int32 node)
+{
+	int count = 0;
+
+	for (int i = 0; i < SHARDS; i++)
+		count += node_of(i) == node;
+	return count;
+}
+
+/* The member that brings a type had its entities (E65): no shard has its first home elsewhere, whoever comes first. */
+static void
+test_claim(bool is_lost)
+{
+	begin_three(SHARD_ALLOCATION_LEAST_SHARD, false);
+	asked = 2;
+	bring(2, true, true);
+	bring(0, false, false);
+	bring(1, false, false);
+	want(0, 0, SHARDS);
+	want(1, 0, SHARDS);
+	ok(count_at(0) == SHARDS, "a type with a claim has no homes before its member hosts it");
+	if (is_lost)
+	{
+		ShardCommand down = {.kind = SHARD_COMMAND_DOWN, .node = 3, .text = "eve@somewhere"};
+		ShardCommand off = {.kind = SHARD_COMMAND_WRITE_OFF, .node = 3, .text = "eve@somewhere"};
+
+		stop(2);
+		run(SHARD_SECOND);
+		down.asker.token = ++last_token;
+		order(0, &down);
+		deliver();
+		run(2 * SHARD_SECOND);
+		ok(count_at(0) == SHARDS, "nor while that member is down");
+		off.asker.token = ++last_token;
+		order(0, &off);
+		deliver();
+		run(5 * SHARD_SECOND);
+		ok(count_at(0) == 0 && count_at(3) == 0, "when that member is lost it is a type like any");
+	}
+	else
+	{
+		bring(2, false, false);
+		ok(count_at(3) == SHARDS, "then all shards have their homes there, unasked");
+	}
+	asked = 1;
+	end_world();
+}
+
 int
 main(void)
 {
+	test_claim(false);
+	test_claim(true);
 	test_back();
 	test_minimum();
 	test_dropped(false);

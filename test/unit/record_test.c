@@ -116,7 +116,8 @@ test_others(void)
 							.hashing = "java",
 							.owner = "alice",
 							.by = 3,
-							.own_worker = true};
+							.own_worker = true,
+							.claims = true};
 	ShardTypeRecord type2;
 	ShardMapEntry again;
 	char owner[NAMEDATALEN + 1];
@@ -141,7 +142,7 @@ test_others(void)
 	ok(shard_record_get_type(&entry, &type2, arena) && strcmp(type2.name, "cart") == 0 &&
 		   type2.settings_hash == 77 && type2.leased && strcmp(type2.role, "front") == 0 &&
 		   strcmp(type2.hashing, "java") == 0 && strcmp(type2.owner, "alice") == 0 &&
-		   type2.by == 3 && type2.own_worker,
+		   type2.by == 3 && type2.own_worker && type2.claims,
 	   "a type");
 	ok(shard_record_get_type(&entry, &type2, NULL) && type2.number_of_shards == 10 &&
 		   type2.leased && type2.by == 3 && type2.owner[0] == '\0' && type2.name[0] == '\0',
@@ -157,6 +158,9 @@ test_others(void)
 	again = shard_record_put_type(5, &type, 1, arena);
 	ok(shard_record_get_type(&again, &type2, arena) && strcmp(type2.owner, owner + 1) == 0,
 	   "of one with the longest name there is");
+	entry.length--;
+	ok(shard_record_get_type(&entry, &type2, arena) && !type2.claims && type2.by == 3,
+	   "one of an older version claims nothing");
 	entry.length--;
 	ok(shard_record_get_type(&entry, &type2, arena) && !type2.own_worker && type2.by == 3,
 	   "one of an older version shares its workers");
@@ -196,11 +200,11 @@ test_allocation(void)
 	ok(shard_record_get_type(&entry, &read, arena) && read.allocation.kind == 0 &&
 		   read.handoff_timeout_ms == 7000,
 	   "a type need not set anything");
-	entry.length = length - 8;
+	entry.length = length - 9;
 	ok(shard_record_get_type(&entry, &read, arena) && read.handoff_timeout_ms == 0 &&
 		   read.extra.length == 0,
 	   "in an older version it did not");
-	entry.length = length - 4;
+	entry.length = length - 5;
 	ok(shard_record_get_type(&entry, &read, arena) && !read.dropping, "nor was one about to go");
 	type.dropping = true;
 	entry = shard_record_put_type(5, &type, 1, arena);

@@ -159,6 +159,11 @@ allocate_type(ShardHomes *homes, int64 now, const HomesRequest *requests, int n_
 		!view_for_homes(&plan, homes, now, type_id, roster) || !is_formed(homes, "", proposer) ||
 		!is_formed(homes, plan.type.role, proposer))
 		return;
+#ifndef SHARD_MUTANT_CLAIMS_FORGOTTEN
+	/* its shards get them with the end of the claim */
+	if (plan.type.claims)
+		return;
+#endif
 	if (plan.settings.kind != SHARD_ALLOCATION_FUNCTION ||
 		!shard_homes_ask_homes(homes, now, type_id, requests, n_requests, roster))
 		shard_homes_allocate_type(homes, &plan, &plan.settings, requests, n_requests, proposer);

@@ -20,6 +20,7 @@
 #include "core/member/difference.h"
 #include "core/home/homes_private.h"
 #include "core/member/membership.h"
+#include "core/map/era.h"
 #include "core/map/type_number.h"
 
 /* No type of an honest member describes itself in more bytes. */
@@ -286,6 +287,7 @@ shard_homes_start_type(ShardHomes *homes, int64 now, const ShardControl *message
 	}
 	if (wanted.name[0] == '\0' || wanted.number_of_shards <= 0 ||
 		wanted.number_of_shards > SHARD_MAX_SHARDS || wanted.handoff_timeout_ms < 0 ||
+		(wanted.claims && wanted.number_of_shards > SHARD_MAX_CLAIMED) ||
 		(wanted.strategy != 0 && !shard_allocation_is_known(wanted.strategy)))
 	{
 		(void) answer_type(out, message, 0, "its settings are not valid here");
@@ -393,6 +395,39 @@ shard_homes_drop_type(ShardHomes *homes, int64 now, int32 type_id, ShardProposer
 	return drop_type(homes, type_id, proposer);
 }
 
+/*
+ * A type whose member had the entities before it began (E65): once that member hosts the type, all shards get their first
+ * homes there, in one batch with the end of the claim; until then they get none. A member that is gone has nothing any more.
+ */
+static void
+settle_claim(ShardHomes *homes, const ShardMapEntry *entry, ShardTypeRecord *type,
+			 ShardProposer *proposer)
+{
+	const HomesNode *node = shard_homes_node(homes, type->by);
+	bool gone =
+		!node || (!shard_membership_is_member(node->status) && node->status != SHARD_MEMBER_DOWN);
+	const HomesRegion *region = gone ? NULL : present_region(homes, node);
+	ShardHomeRecord home = {.n_nodes = 1, .want = 1, .reason = SHARD_HOME_REASON_STATES};
+	ShardMapEntry *changes;
+	int n = 0;
+
+	if (!gone && (!region || !shard_homes_hosts(region, entry->key.a)))
+		return;
+	changes = shard_arena_alloc(homes->arena, sizeof(ShardMapEntry) * (type->number_of_shards + 1));
+	home.nodes[0] = type->by;
+	home.epoch = home.lost = shard_era_first_epoch(shard_map_point(homes->decided).n);
+	for (int shard = 0; shard < type->number_of_shards && !gone; shard++)
+	{
+		ShardMapKey key = {SHARD_MAP_HOME, entry->key.a, shard};
+
+		if (!shard_map_value(homes->decided, key))
+			changes[n++] = shard_record_put_home(key.a, key.b, &home, 0, homes->arena);
+	}
+	type->claims = false;
+	changes[n++] = shard_record_put_type(entry->key.a, type, entry->n, homes->arena);
+	(void) shard_proposer_propose(proposer, changes, n);
+}
+
 void
 shard_homes_retire_types(ShardHomes *homes, int64 now, ShardProposer *proposer,
 						 const ShardRoster *roster)
@@ -416,6 +451,8 @@ shard_homes_retire_types(ShardHomes *homes, int64 now, ShardProposer *proposer,
 		}
 		else if (goes && !presence.away)
 			(void) drop_type(homes, types[i].key.a, proposer);
+		else if (type.claims)
+			settle_claim(homes, &types[i], &type, proposer);
 	}
 }
 

@@ -303,6 +303,8 @@ type_fields(ShardFields *fields, void *record)
 		shard_fields_int32(fields, &type->by);
 	if (shard_fields_more(fields))
 		shard_fields_bool(fields, &type->own_worker);
+	if (shard_fields_more(fields))
+		shard_fields_bool(fields, &type->claims);
 	extra_fields(fields, &type->extra);
 }
 

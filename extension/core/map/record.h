@@ -122,8 +122,9 @@ typedef struct ShardMemberRecord
 	ShardExtra extra;
 } ShardMemberRecord;
 
-/* The most shards of a type. */
+/* The most shards of a type; and of one that claims its homes, which are one change of the map. */
 #define SHARD_MAX_SHARDS 1000000
+#define SHARD_MAX_CLAIMED 10000
 
 typedef struct ShardTypeRecord
 {
@@ -142,6 +143,7 @@ typedef struct ShardTypeRecord
 	const char *owner; /* name of the role that owns it, the same at all members (C18) */
 	int32 by;		   /* the member that has brought it (C20); 0: not known */
 	bool own_worker;   /* no other type is in its group of lanes (C19) */
+	bool claims;	   /* that member has the entities: so first homes are there (E65) */
 	ShardExtra extra;
 } ShardTypeRecord;
 

@@ -86,6 +86,24 @@ notice_dropped(void)
 						 "extension is here; to send one again, tell its entity at a member.")));
 }
 
+/* Entities that are on their way to other shards have no homes that could move (E62). */
+static void
+refuse_resharding(void)
+{
+	const char *types = shard_command_list("SELECT format('\"%s\"', t.type_name)"
+										   " FROM shard.reshard r JOIN shard.type t USING (type_id)"
+										   " ORDER BY t.type_name",
+										   ", ");
+
+	if (types[0] != '\0')
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("cannot leave the cluster while entities move to other shards"),
+				 errdetail("Their types: %s.", types),
+				 errhint("Call shard_reshard() again, which goes on where it was, and start the "
+						 "types.")));
+}
+
 /* A caller that calls again is told how far the node is. */
 static void
 notice_progress(int32 node, ShardMemberStatus status)
@@ -430,7 +448,10 @@ shard_admin_leave(PG_FUNCTION_ARGS)
 		status == SHARD_MEMBER_REMOVED)
 		notice_progress(view.node, status);
 	else
+	{
+		refuse_resharding();
 		begin_to_leave(Max(timeout, 1));
+	}
 	if (!wait_until_left(view.node, deadline))
 		PG_RETURN_BOOL(false);
 	notice_dropped();

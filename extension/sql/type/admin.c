@@ -133,7 +133,10 @@ alter_setting(ShardAdminType *type, const Change *change)
 				 errmsg("setting \"%s\" of entity type \"%s\" cannot be altered", change->setting,
 						type->name),
 				 errdetail("%s", shard_settings_why_fixed(change->id)),
-				 errhint("Start another entity type, or drop this one with shard_drop_type().")));
+				 shard_settings_is_of_shards(change->id)
+					 ? errhint("CALL shard_reshard() for the type once it is stopped everywhere.")
+					 : errhint(
+						   "Start another entity type, or drop this one with shard_drop_type().")));
 	}
 	if (shard_settings_is_function(change->id))
 	{

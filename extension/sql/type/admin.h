@@ -50,6 +50,9 @@ extern void shard_admin_row_update(const ShardAdminType *type);
 extern void shard_admin_row_owner(const ShardAdminType *type);
 extern void shard_admin_row_delete(const ShardAdminType *type);
 
+/* The same row gets another number, with other shards; what was known of the former ones goes. */
+extern void shard_admin_row_renumber(int32 before, const ShardAdminType *type);
+
 /*
  * admin_table.c: the state table, which its owner may have dropped. Under the same conditions. Create fills in
  * state_table. Lock bars all other sessions and returns whether the table is there and has rows; drop drops it, if it

@@ -19,6 +19,7 @@
 #include "utils/snapmgr.h"
 
 #include "sql/type/admin.h"
+#include "sql/type/reshard.h"
 #include "registry/catalog.h"
 #include "registry/cluster_map.h"
 #include "base/fault.h"
@@ -336,6 +337,7 @@ shard_drop_type(PG_FUNCTION_ARGS)
 	if (has_state && others)
 		states = shard_state_door_count(type.state_table);
 	shard_admin_table_drop(&type);
+	shard_reshard_delete(type.type_id);
 	if (others)
 		shard_registry_dropped_leave(type.type_id);
 	else

@@ -328,3 +328,32 @@ shard_admin_row_delete(const ShardAdminType *type)
 		delete_rows(type, commands[i]);
 	tell_everybody();
 }
+
+/*
+ * Stores a type in the place of another one of its name and states, which ends with all that was known of its shards.
+ */
+void
+shard_admin_row_renumber(int32 before, const ShardAdminType *type)
+{
+	static const char *const commands[] = {
+		"DELETE FROM shard.own WHERE type_id OPERATOR(pg_catalog.=) $1",
+		"DELETE FROM shard.route WHERE type_id OPERATOR(pg_catalog.=) $1",
+		"DELETE FROM shard.shard_input WHERE type_id OPERATOR(pg_catalog.=) $1"};
+	const ShardAdminType former = {.type_id = before};
+	const ShardStatement update = {
+		"UPDATE shard.type SET type_id = $2, number_of_shards = $3::int4, hash = $4"
+		" WHERE type_id OPERATOR(pg_catalog.=) $1",
+		4,
+		{INT4OID, INT4OID, TEXTOID, TEXTOID}};
+	ShardArguments arguments = {0};
+
+	check_number(type);
+	for (int i = 0; i < lengthof(commands); i++)
+		delete_rows(&former, commands[i]);
+	shard_statement_add(&arguments, Int32GetDatum(before), false);
+	shard_statement_add(&arguments, Int32GetDatum(type->type_id), false);
+	shard_statement_add_string(&arguments, type->settings.value[SHARD_SETTING_NUMBER_OF_SHARDS]);
+	shard_statement_add_string(&arguments, type->settings.value[SHARD_SETTING_HASH]);
+	shard_statement_once(&update, &arguments, SPI_OK_UPDATE);
+	shard_admin_row_update(type);
+}

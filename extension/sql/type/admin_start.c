@@ -16,6 +16,7 @@
 #include "utils/lsyscache.h"
 
 #include "sql/type/admin.h"
+#include "sql/type/reshard.h"
 #include "sql/send/api.h"
 #include "control/control.h"
 #include "registry/cluster_map.h"
@@ -179,6 +180,16 @@ compare(Difference *difference, const char *setting, const char *stored, const c
 					 stored ? stored : "null", wanted ? wanted : "null");
 }
 
+/* Whether a setting says in which shard an entity is. */
+static bool
+is_of_shards(const char *setting)
+{
+	for (int id = 0; id < SHARD_SETTING_COUNT; id++)
+		if (strcmp(setting, shard_settings_name((ShardSettingId) id)) == 0)
+			return shard_settings_is_of_shards((ShardSettingId) id);
+	return false;
+}
+
 /*
  * What can be done about the differences. A setting that cannot be altered is no reason to drop a type that has states:
  * that comes last.
@@ -201,8 +212,11 @@ remedies(const Difference *difference)
 			&hint,
 			"%sSetting \"%s\" cannot be altered: call shard_start() with the value that "
 			"the type has, or use another name for a type with another value. "
-			"shard_drop_type(%s) removes this type, with force => true also its states.",
-			hint.len > 0 ? " " : "", difference->setting, difference->type);
+			"shard_drop_type(%s) removes this type, with force => true also its states.%s",
+			hint.len > 0 ? " " : "", difference->setting, difference->type,
+			is_of_shards(difference->setting)
+				? " shard_reshard() gives a type that is stopped everywhere other shards."
+				: "");
 	return hint.data;
 }
 
@@ -286,6 +300,7 @@ start_again(const ShardType *type, const ShardAdminType *wanted)
 	if (!shard_admin_row_read(wanted->name, &stored))
 		elog(ERROR, "entity type \"%s\" has no row", wanted->name);
 	stored.name = wanted->name;
+	shard_reshard_end_or_refuse(&stored);
 
 	difference.type = quote_literal_cstr(wanted->name);
 	initStringInfo(&difference.detail);

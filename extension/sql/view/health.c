@@ -123,7 +123,12 @@ static const ShardStatement in_tables = {
 	"SELECT format('the link %s is quarantined: %s; see shard_link_accept()', q.link, min(q.why))"
 	" FROM (SELECT format('to node %s', s.node), s.quarantine FROM shard.stream s UNION ALL"
 	" SELECT format('from node %s', p.origin), p.quarantine FROM shard.position p) q (link, why)"
-	" WHERE q.why IS NOT NULL GROUP BY q.link"};
+	" WHERE q.why IS NOT NULL GROUP BY q.link"
+	" UNION ALL "
+	"SELECT format('entities of type \"%s\" are on their way to other shards, and no step was done since %s; call "
+	"shard_reshard() again, and see shard_reshardings', t.type_name, date_trunc('second', r.stepped_at))"
+	" FROM shard.reshard r JOIN shard.type t USING (type_id)"
+	" WHERE r.stepped_at < clock_timestamp() - interval '1 minute'"};
 
 struct ShardHealth
 {

@@ -1,0 +1,119 @@
+# Another number of shards (doc/protocol/resharding.md): the server is killed at each step, and the next call goes on where
+# that one was. No entity is lost, or is in two shards; timers and what waits come along; those that are remembered run
+# again in their shards, and another start moves nothing any more (M09, M21).
+
+use strict;
+use warnings FATAL => 'all';
+
+use ShardCluster;
+use ShardMutant;
+use Test::More;
+
+my $entities = 3000;
+my $node = ShardCluster->create('first', fsync => 1, conf => 'shard.region_workers = 2');
+$node->safe_psql('postgres', qq{
+CREATE FUNCTION note(state jsonb, message jsonb) RETURNS jsonb LANGUAGE sql
+	RETURN jsonb_build_object('count', coalesce((state->>'count')::int, 0) + 1);
+SELECT shard_start('note', 'note', number_of_shards => 2, remember_entities => true);
+SELECT count(shard_tell('note', i::text, '{}')) FROM generate_series(1, $entities) i;
+SELECT shard_schedule('note', i::text, '{}', after => '1 h', name => 'alarm') FROM generate_series(1, 50) i;
+});
+$node->drain;
+
+sub value { return $node->safe_psql('postgres', $_[0]) }
+
+# Kills the server at a step of a call, or has it fail there; *number: of shards.
+sub fail_at
+{
+	my ($point, $action, $number) = @_;
+	$node->set_fault($point, $action);
+	my ($status) = $node->psql('postgres', "CALL shard_reshard('note', $number)");
+	isnt($status, 0, "$point: the call does not come to its end");
+	ok($node->fault_happened, "$point: the step was met");
+	$node->recover;
+	$node->wait_up;
+	$node->clear_fault;
+	return;
+}
+
+sub stop_type { value(q{SELECT shard_stop_type('note')}); return }
+
+sub start_type
+{
+	my ($number) = @_;
+	value("SELECT shard_start('note', 'note', number_of_shards => $number, remember_entities => true)");
+	return;
+}
+
+# What there has to be: all entities, each in its shard, and the timers.
+my $all = q{SELECT (SELECT count(*) || ' ' || count(DISTINCT entity_id) || ' ' || bool_and(shard = shard_shard_id('note', entity_id)) FROM shard_entity.note)
+	|| ' ' || (SELECT count(*) FROM shard.timer t WHERE t.shard = shard_shard_id('note', t.entity) AND t.type_id = (SELECT type_id FROM shard.type))};
+my $good = "$entities $entities true 50";
+
+my $sound = ShardMutant::prove(
+	{
+		promise => 'a call goes on with the rows that the one before has not come to',
+		broken_by => ['RESHARD_SKIPS_ROWS'],
+		run => sub {
+			stop_type();
+			fail_at('reshard_slice', 'crash', 3);
+			value(q{CALL shard_reshard('note', 3)});
+			return (value($all), $good);
+		},
+	},
+	{
+		promise => 'timers come along',
+		broken_by => ['RESHARD_LEAVES_TIMERS'],
+		run => sub {
+			value(q{SELECT shard_stop_type('note'); }) ;
+			value(q{CALL shard_reshard('note', 7)});
+			return (value($all), $good);
+		},
+	});
+
+if ($sound)
+{
+	my $number = 10;
+	for my $step ([ reshard_begun => 'leaving' ], [ reshard_left => 'leaving' ], [ reshard_slice => 'moving' ], [ reshard_numbered => 'moving' ], [ reshard_finished => '' ])
+	{
+		my ($point, $state) = @$step;
+		$number += 7;
+		stop_type();
+		fail_at($point, 'crash', $number);
+		is(value('SELECT state FROM shard_reshardings'), $state, "$point: how far it is is known after a crash");
+		is(value('SELECT count(*), count(DISTINCT entity_id) FROM shard_entity.note'), "$entities|$entities", "$point: nothing is lost, and nothing there twice");
+		my ($status) = $node->psql('postgres', "SELECT shard_start('note', 'note', number_of_shards => $number, remember_entities => true)");
+		$state ? isnt($status, 0, "$point: nothing runs meanwhile") : is($status, 0, "$point: it is done");
+		# a message on the way waits, or is handled
+		value(q{SELECT shard_tell('note', '77', '{}')});
+		value("CALL shard_reshard('note', $number)");
+		is(value($all), $good, "$point: the next call comes to the end");
+		start_type($number);
+		$node->wait_until("SELECT count(*) = $entities FROM shard_region_state WHERE type_name = 'note' AND state = 'running'",
+			'M09, M21: all that are remembered to run again');
+		$node->drain;
+		is(value(q{SELECT bool_and(shard = shard_shard_id('note', entity_id)) FROM shard_region_state WHERE type_name = 'note'}), 't', "$point: in their shards");
+	}
+	is(value(q{SELECT state->>'count' FROM shard_entity.note WHERE entity_id = '77'}), 6, 'what was sent meanwhile was handled once');
+	is(value(q{SELECT count(*) FROM shard_timers}), 50, 'timers are there');
+	is(value('SELECT count(*) FROM shard.own o WHERE NOT EXISTS (SELECT FROM shard.type t WHERE t.type_id = o.type_id)'), 0, 'nothing of former shards is left');
+	my $places = value('SELECT string_agg(ctid::text, $$ $$ ORDER BY entity_id) FROM shard_entity.note');
+	$node->stop('fast');
+	$node->start;
+	start_type($number);
+	value("CALL shard_reshard('note', $number)");
+	is(value('SELECT string_agg(ctid::text, $$ $$ ORDER BY entity_id) FROM shard_entity.note'), $places, 'M09: another start moves nothing');
+
+	# An error in the middle ends the call alone.
+	stop_type();
+	$node->set_fault('reshard_slice', 'error');
+	my ($status, undef, $error) = $node->psql('postgres', q{CALL shard_reshard('note', 11)});
+	isnt($status, 0, 'a call that fails');
+	$node->clear_fault;
+	value(q{CALL shard_reshard('note', 12)});
+	is(value($all), $good, 'another number of shards may be asked for on the way');
+	start_type(12);
+	$node->log_is_clean;
+}
+$node->stop('immediate');
+done_testing();
