@@ -565,7 +565,7 @@ heed(ShardEntity *entity, const ShardExecution *execution)
 	else if (execution->passivate)
 		shard_stop_ask(entity, execution->stop_message);
 	if (execution->stop || execution->passivate)
-		shard_timer_end_receive(entity, execution->receives);
+		shard_timer_end_receive(entity);
 	if (entity->ordering == NULL && execution->stop && entity->local->type->ordered_by_name != NULL)
 		shard_cache_make_ordering(entity);
 	if (entity->ordering != NULL)

@@ -121,9 +121,10 @@ typedef struct ShardEntity
 {
 	struct ShardLocalType *local; /* its type, in this worker */
 	int shard;
-	dlist_node lru; /* in local->lru, least recently used first */
-	TimestampTz last_message_at;
-	Size bytes; /* accounted for */
+	dlist_node lru;				  /* in local->lru, least recently used first */
+	TimestampTz last_message_at;  /* in this turn; 0: memory does not know */
+	TimestampTz saved_message_at; /* as of the last commit */
+	Size bytes;					  /* accounted for */
 
 	ShardCopy saved; /* as of the last commit; state in cache memory */
 	ShardCopy now;	 /* in this turn; state in turn memory or saved's */

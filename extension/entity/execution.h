@@ -25,7 +25,6 @@ typedef struct ShardExecution
 	bool stop;			  /* shard_stop(), shard_passivate() */
 	bool passivate;
 	Jsonb *stop_message; /* that it is to handle before it is passivated; NULL: it is at once */
-	bool receives;		 /* it has set the receive time-out */
 	struct ShardReplyToken
 		*token; /* shard_defer_reply(), in memory; NULL: the reply is not put off */
 } ShardExecution;

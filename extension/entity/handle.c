@@ -549,11 +549,14 @@ stop(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
 {
 	ShardRow message;
 	bool told = shard_stop_was_told(row);
-	ShardStop what = shard_stop_read(entity, row, &message);
+	ShardStop what;
 	ShardOutcome outcome;
 
+	if (entity->batch_count > 0)
+		shard_call_batch(entity);
+	what = shard_stop_read(entity, row, &message);
 	if (told)
-		shard_timer_end_receive(entity, false);
+		shard_timer_end_receive(entity);
 	if (what == SHARD_STOP_VOID && !told)
 		return SHARD_MESSAGE_DONE;
 	if (what != SHARD_STOP_MESSAGE && forgets(entity, told))
@@ -571,14 +574,14 @@ stop(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
 	}
 	if (entity->life == SHARD_ENTITY_NONE)
 		shard_life_come(entity);
-	if (entity->batch_count > 0)
-		shard_call_batch(entity);
 	(void) shard_life_step(entity, SHARD_ENTITY_ON_PASSIVATE);
 	shard_fault("stop_met");
 	outcome = run(entity, &message, attempts, is_held);
 	shard_fault_step("stop_handled");
 	if (outcome == SHARD_MESSAGE_RESTS)
 		return outcome;
+	if (told)
+		shard_timer_end_receive(entity);
 	if (!forgets(entity, told))
 	{
 		shard_life_passivate(entity, false);
@@ -621,6 +624,8 @@ fire(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
 		return SHARD_MESSAGE_DONE;
 	shard_life_wake(entity);
 	outcome = run(entity, row, attempts, is_held);
+	if (outcome == SHARD_MESSAGE_RESTS)
+		shard_timer_put_off(entity);
 	shard_turn.firing = NULL;
 	return outcome;
 }

@@ -3,8 +3,8 @@
  *		Timers of an entity, in the turn: made, ended, met when they are due, passed (E31 - E36).
  *
  * Comes from: handle.c, a SCHEDULE, CANCEL or TIMER that is next for its entity; failure.c, a TIMER that is given up;
- * call.c, for shard_stop() and shard_passivate(). Goes to: timer_table.c, the timer's row; timer_due.c, which is told when
- * the timer is due.
+ * shard_set_receive_timeout(), which a handler calls; call.c, for shard_stop() and shard_passivate(). Goes to:
+ * timer_table.c, the timer's row; timer_due.c, which is told when the timer is due.
  *
  * A TIMER names one firing, by time and generation. Only if the timer's row still says the same does its message run, and
  * the row is deleted, or moved on, in the same transaction (in a careful turn in the same subtransaction) as the handler's
@@ -13,14 +13,13 @@
  */
 #include "postgres.h"
 
+#include "common/pg_prng.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
 #include "base/fault.h"
-#include "core/base/message.h"
 #include "entity/internal.h"
 #include "entity/request.h"
-#include "log/session.h"
 
 #include "base/compat.h"
 
@@ -64,25 +63,19 @@ refuse_name(const ShardEntity *entity, const ShardTimer *timer, const ShardTimer
 		"Call shard_cancel() before shard_schedule() to put another one in its place.");
 }
 
-/* A SCHEDULE. The receive time-out is put in the place of the one before. */
+/* A SCHEDULE. */
 static ErrorData *
 make(ShardEntity *entity, const ShardRow *row)
 {
 	ShardTimerOwner owner = owner_of(entity);
 	ShardTimer timer;
 	ShardTimer other;
-	bool exists;
 
 	if (!shard_timer_get_schedule(row->payload, row->payload_len, &timer) ||
 		shard_request_is_name(timer.name, timer.name_len))
 		return refuse_damaged();
-	exists = shard_timer_find(&owner, timer.name, timer.name_len, &other);
-	if (exists && timer.idle == 0)
+	if (shard_timer_find(&owner, timer.name, timer.name_len, &other))
 		return refuse_name(entity, &timer, &other);
-	if (exists)
-		shard_timer_delete(&other);
-	if (timer.idle != 0)
-		timer.due = timer.first = Min(shard_turn.now, END_TIMESTAMP - 1 - timer.idle) + timer.idle;
 	timer.generation = row->seq;
 	shard_timer_insert(&owner, &timer);
 	shard_timer_note_due(&owner, &timer);
@@ -119,36 +112,56 @@ shard_timer_obey(ShardEntity *entity, const ShardRow *row)
 	return error;
 }
 
-/* The SCHEDULE of this message's handler is in the log; this comes behind it. */
-static void
-send_end(const ShardEntity *entity)
-{
-	Jsonb *content = shard_timer_put_cancel(SHARD_TIMER_RECEIVE, 0);
-	ShardRow row = {.type_id = entity->local->type->type_id,
-					.shard = entity->shard,
-					.kind = SHARD_KIND_CANCEL,
-					.entity = entity->id,
-					.entity_len = entity->id_len,
-					.payload = VARDATA(content),
-					.payload_len = VARSIZE(content) - VARHDRSZ,
-					.epoch = -1};
+/* ---- the receive time-out ---------------------------------------------------------------------- */
 
-	shard_log_append(&row);
-	shard_session_appended(shard_message_lane(row.type_id, row.shard));
+/* The time so long from now, or the last one that there is. */
+static TimestampTz
+after(TimestampTz now, int64 idle)
+{
+	return Min(now, END_TIMESTAMP - 1 - idle) + idle;
+}
+
+/* Any number that no time-out of the entity before had, which may have been due at the same time. */
+static int64
+new_generation(void)
+{
+	return (int64) (pg_prng_uint64(&pg_global_prng_state) & PG_INT64_MAX) | 1;
 }
 
 void
-shard_timer_end_receive(ShardEntity *entity, bool sent)
+shard_timer_set_receive(const ShardEntity *entity, int64 idle, const Jsonb *message)
+{
+	ShardTimerOwner owner = owner_of(entity);
+	ShardTimer timer = {.name = SHARD_TIMER_RECEIVE,
+						.generation = new_generation(),
+						.missed = SHARD_TIMER_ONCE,
+						.idle = idle,
+						.message = VARDATA(message),
+						.message_len = VARSIZE(message) - VARHDRSZ};
+	ShardTimer other;
+
+	timer.due = timer.first = after(shard_turn.now, idle);
+	if (shard_timer_find(&owner, timer.name, timer.name_len, &other))
+	{
+		timer.tid = other.tid;
+		shard_timer_update(&owner, &timer);
+	}
+	else
+		shard_timer_insert(&owner, &timer);
+	shard_timer_note_due(&owner, &timer);
+	shard_fault_step("timer_made");
+}
+
+void
+shard_timer_end_receive(const ShardEntity *entity)
 {
 	ShardTimerOwner owner = owner_of(entity);
 	MemoryContext old;
 	ShardTimer timer;
 
-	if (likely(!sent && !shard_timer_any()))
+	if (likely(!shard_timer_any()))
 		return;
 	old = MemoryContextSwitchTo(shard_turn.context);
-	if (sent)
-		send_end(entity);
 	if (shard_timer_find(&owner, SHARD_TIMER_RECEIVE, 0, &timer))
 		shard_timer_delete(&timer);
 	MemoryContextSwitchTo(old);
@@ -207,8 +220,7 @@ pass(ShardEntity *entity, ShardFiring *firing)
 
 	timer->fired++;
 	if (timer->idle != 0)
-		move(entity, timer,
-			 Min(GetCurrentTimestamp(), END_TIMESTAMP - 1 - timer->idle) + timer->idle);
+		move(entity, timer, after(GetCurrentTimestamp(), timer->idle));
 	else if (firing->goes_on)
 	{
 		timer->period = firing->next_period;
@@ -296,9 +308,10 @@ shard_timer_pass(ShardEntity *entity)
 		shard_turn.firing->row.payload == shard_turn.firing->timer.message)
 		return;
 #endif
-	/* the handler may have ended its receive time-out with its entity */
+	/* the handler may have ended its receive time-out, or set another one */
 	if (shard_turn.firing->timer.idle == 0 ||
-		shard_timer_find(&owner, SHARD_TIMER_RECEIVE, 0, &found))
+		(shard_timer_find(&owner, SHARD_TIMER_RECEIVE, 0, &found) &&
+		 found.generation == shard_turn.firing->timer.generation))
 		pass(entity, shard_turn.firing);
 	MemoryContextSwitchTo(old);
 }
@@ -319,6 +332,15 @@ shard_timer_give_up(ShardEntity *entity, ShardRow *dead)
 		pass(entity, &firing);
 	}
 	MemoryContextSwitchTo(old);
+}
+
+void
+shard_timer_put_off(ShardEntity *entity)
+{
+#ifndef SHARD_MUTANT_HEARD_ITSELF
+	if (shard_turn.firing->timer.idle != 0)
+		entity->last_message_at = shard_turn.firing->heard;
+#endif
 }
 
 const ShardTimer *

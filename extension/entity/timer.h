@@ -95,5 +95,15 @@ extern bool shard_timer_each(int lane, ShardTimerPlace after, ShardTimerVisit vi
 
 /* ---- timer.c ------------------------------------------------------------------------------------- */
 
+struct ShardEntity;
+
+/*
+ * In a turn, also from the entity's handler, whose transaction it belongs to, in whichever subtransaction: sets the
+ * receive time-out of the entity, in the place of the one before; ends it, if there is one.
+ */
+extern void
+shard_timer_set_receive(const struct ShardEntity *entity, int64 idle, const Jsonb *message);
+extern void shard_timer_end_receive(const struct ShardEntity *entity);
+
 /* The timer with whose firing a handler was given this message; NULL: with none. Until the handler has returned. */
 extern const ShardTimer *shard_timer_of(const ShardRow *message);

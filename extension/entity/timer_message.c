@@ -26,10 +26,7 @@ shard_timer_put_schedule(const ShardTimer *timer)
 	(void) pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
 	shard_content_put_text(&state, "name", timer->name, timer->name_len);
 	shard_content_put_json(&state, "message", timer->message, timer->message_len);
-	if (timer->idle != 0)
-		shard_content_put_number(&state, "idle", timer->idle);
-	else
-		shard_content_put_number(&state, "due", timer->due);
+	shard_content_put_number(&state, "due", timer->due);
 	if (timer->repeats)
 	{
 		shard_content_put_number(&state, "months", timer->every.month);
@@ -108,12 +105,10 @@ shard_timer_get_schedule(const char *payload, int payload_len, ShardTimer *timer
 	timer->message = VARDATA(copy);
 	timer->message_len = VARSIZE(copy) - VARHDRSZ;
 	timer->missed = SHARD_TIMER_ONCE;
-	timer->idle = shard_content_number(json, "idle");
 	timer->due = timer->first = shard_content_number(json, "due");
 	if (shard_content_get(json, "missed") != NULL && !get_every(json, timer))
 		return false;
-	return IS_VALID_TIMESTAMP(timer->due) && timer->idle >= 0 &&
-		   (timer->idle > 0) == (timer->name_len == 0);
+	return IS_VALID_TIMESTAMP(timer->due) && timer->name_len > 0;
 }
 
 bool

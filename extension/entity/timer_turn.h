@@ -45,8 +45,8 @@ extern void shard_timer_pass(ShardEntity *entity);
  */
 extern void shard_timer_give_up(ShardEntity *entity, ShardRow *dead);
 
-/* Ends the entity's receive time-out, if there is one; sent: also one that the handler has set just now. */
-extern void shard_timer_end_receive(ShardEntity *entity, bool sent);
+/* A receive time-out is met and has to wait, or to be tried again: what it has tried is no message of the entity. */
+extern void shard_timer_put_off(ShardEntity *entity);
 
 /* ---- timer_due.c: when timers are due ---------------------------------------------------------- */
 

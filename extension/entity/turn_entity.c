@@ -240,6 +240,7 @@ keep_entity(ShardEntity *entity)
 		shard_queue_count(local, held);
 	if (entity->life == SHARD_ENTITY_NONE && entity->wait.waiting > 0)
 		shard_life_follow(entity);
+	entity->saved_message_at = entity->last_message_at;
 	entity->saved_wait = entity->wait;
 	entity->saved_life = entity->life;
 	entity->saved_stop = entity->stop;
@@ -277,6 +278,9 @@ undo_entity(ShardEntity *entity)
 	entity->in_turn = false;
 	entity->batch_count = 0;
 	entity->started = entity->saved_started;
+#ifndef SHARD_MUTANT_HEARD_NOT_UNDONE
+	entity->last_message_at = entity->saved_message_at;
+#endif
 	entity->wait = entity->saved_wait;
 	entity->life = entity->saved_life;
 #ifdef SHARD_MUTANT_STOP_NOT_UNDONE

@@ -140,13 +140,13 @@ extern void shard_settings_read_allocation(ShardAllocationSettings *allocation,
 /*
  * Passivation (settings_passivation.c): the settings of a strategy, of a JSON object, an error if one is unknown, not
  * the strategy's, or out of its bounds; all: also those for which a type has settings of their own. The second function:
- * those of a type. The third: an error if a limit was given to a strategy that has none.
+ * those of a type. The third: an error, or a notice, if a limit was given to a strategy that has none.
  */
 extern ShardPassivationSettings
 shard_settings_read_passivation(const char *strategy, const struct ShardPlanValue *json, bool all);
 extern void
 shard_settings_passivation(const ShardSettings *settings, ShardPassivationSettings *passivation);
-extern void shard_settings_check_limit(const ShardSettings *settings);
+extern void shard_settings_check_limit(const ShardSettings *settings, int elevel);
 
 /* Whether a boolean setting is on. */
 extern bool shard_settings_is_on(const ShardSettings *settings, ShardSettingId id);

@@ -261,16 +261,16 @@ shard_settings_passivation(const ShardSettings *settings, ShardPassivationSettin
 }
 
 void
-shard_settings_check_limit(const ShardSettings *settings)
+shard_settings_check_limit(const ShardSettings *settings, int elevel)
 {
 	const char *strategy = settings->value[SHARD_SETTING_PASSIVATION_STRATEGY];
 
 	if (settings->value[SHARD_SETTING_ACTIVE_ENTITY_LIMIT] == NULL || is_listed(LIMITED, strategy))
 		return;
-	ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					errmsg("setting \"active_entity_limit\" has no effect with "
-						   "passivation_strategy \"%s\"",
-						   strategy),
-					errhint("Choose a strategy with a limit: \"lru\", \"slru\", \"mru\", "
-							"\"lfu\", \"lfu_aging\" or \"composite\".")));
+	ereport(elevel, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("setting \"active_entity_limit\" has no effect with "
+							"passivation_strategy \"%s\"",
+							strategy),
+					 errhint("Choose a strategy with a limit: \"lru\", \"slru\", \"mru\", "
+							 "\"lfu\", \"lfu_aging\" or \"composite\".")));
 }

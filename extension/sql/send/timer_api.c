@@ -2,8 +2,9 @@
  * sql/send/timer_api.c
  *		shard_schedule, shard_cancel, shard_set_receive_timeout; and shard_timer, by which a handler sees what fired.
  *
- * Each of the first three sends a message to the entity, which its home obeys in the order in which it came (E31). What can
- * be judged here is refused here, and nothing is sent.
+ * The first two send a message to the entity, which its home obeys in the order in which it came (E31). What can be judged
+ * here is refused here, and nothing is sent. The receive time-out is set by a handler, at the home: it is written at once
+ * (E37).
  */
 #include "postgres.h"
 
@@ -239,25 +240,26 @@ shard_set_receive_timeout(PG_FUNCTION_ARGS)
 {
 	ShardExecution *execution = shard_api_require_handler("shard_set_receive_timeout()");
 	const ShardEntity *entity = execution->entity;
-	const char *type = entity->local->type->name;
-	text *id = cstring_to_text_with_len(entity->id, entity->id_len);
-	ShardTimer timer = {.name = SHARD_TIMER_RECEIVE};
+	Jsonb *message;
+	int64 idle;
 
 	if (PG_ARGISNULL(0))
 	{
-		send(SHARD_KIND_CANCEL, type, id, shard_timer_put_cancel(SHARD_TIMER_RECEIVE, 0), 0);
+		if (!execution->trial)
+			shard_timer_end_receive(entity);
 		PG_RETURN_VOID();
 	}
 	shard_argument_check(fcinfo, 1, "message must not be null");
-	timer.idle = length_of(PG_GETARG_INTERVAL_P(0));
-	if (timer.idle < LEAST_PERIOD || timer.idle == PG_INT64_MAX)
+	idle = length_of(PG_GETARG_INTERVAL_P(0));
+	if (idle < LEAST_PERIOD || idle == PG_INT64_MAX)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("receive time-out is out of range: %s", text_of(PG_GETARG_INTERVAL_P(0))),
 				 errdetail("It is at least 10 ms, and finite.")));
-	set_message(&timer, PG_GETARG_JSONB_P(1));
-	execution->receives = true;
-	send(SHARD_KIND_SCHEDULE, type, id, shard_timer_put_schedule(&timer), timer.message_len);
+	message = PG_GETARG_JSONB_P(1);
+	shard_api_check_size(entity->local->type, VARSIZE(message) - VARHDRSZ);
+	if (!execution->trial)
+		shard_timer_set_receive(entity, idle, message);
 	PG_RETURN_VOID();
 }
 

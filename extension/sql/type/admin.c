@@ -146,6 +146,10 @@ alter_setting(ShardAdminType *type, const Change *change)
 	}
 	*place = change->value;
 	shard_settings_check(&type->settings);
+	if (change->id == SHARD_SETTING_ACTIVE_ENTITY_LIMIT)
+		shard_settings_check_limit(&type->settings, ERROR);
+	else if (change->id == SHARD_SETTING_PASSIVATION_STRATEGY)
+		shard_settings_check_limit(&type->settings, NOTICE);
 }
 
 /* What an administrator allows the caller, under whose role the session still runs: from here on it is another one. */

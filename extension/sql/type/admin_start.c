@@ -129,7 +129,7 @@ read_arguments(FunctionCallInfo fcinfo, ShardAdminType *type)
 																				   : "idle";
 	shard_settings_resolve_allocation(&type->settings);
 	check_order(&type->settings);
-	shard_settings_check_limit(&type->settings);
+	shard_settings_check_limit(&type->settings, ERROR);
 	shard_settings_check(&type->settings);
 	type->owner = GetUserId();
 	type->mode = "hosting";
