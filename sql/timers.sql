@@ -235,6 +235,39 @@ SELECT shard_schedule('timed', 'secret', '1', after => '1 s');
 SELECT shard_cancel('timed', 'secret', 'secret');
 RESET ROLE;
 
+-- A receive time-out that fails is given up as any message, and harms no other one that is due with it.
+CREATE FUNCTION quiet(state jsonb, message jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+BEGIN
+    IF message ? 'then' THEN
+        PERFORM shard_set_receive_timeout('100 ms', message->'then');
+        RETURN '0';
+    ELSIF message = '"fail"' THEN
+        RAISE EXCEPTION 'no';
+    ELSIF message = '"stop"' THEN
+        PERFORM shard_stop();
+        RETURN NULL;
+    END IF;
+    RETURN (state::int + 1)::text;
+END
+$$;
+SET client_min_messages = warning;
+SELECT shard_start('quiet', 'quiet');
+RESET client_min_messages;
+SELECT shard_tell('quiet', 'fails', '{"then": "fail"}'), shard_tell('quiet', 'a', '{"then": "count"}'), shard_tell('quiet', 'b', '{"then": "count"}');
+SELECT until('(SELECT count(*) >= 2 FROM shard_dead_letters WHERE type_name = ''quiet'')');
+SELECT until('(SELECT count(*) = 2 FROM shard_entity.quiet WHERE entity_id IN (''a'', ''b'') AND state::int >= 2)');
+SELECT DISTINCT entity_id, sqlstate FROM shard_dead_letters WHERE type_name = 'quiet';
+-- it ends with its entity, however soon that comes
+SELECT shard_tell('quiet', 'short', '{"then": "count"}'), shard_tell('quiet', 'short', '"stop"');
+SELECT shard_tell('quiet', 'left', '{"then": "count"}'), shard_passivate('quiet', 'left');
+SELECT until('NOT EXISTS (SELECT FROM shard_region_state WHERE entity_id IN (''short'', ''left''))');
+SELECT count(*) FROM shard_timers WHERE entity_id IN ('short', 'left');
+-- a limit without effect is refused, as it is at the start
+SELECT shard_alter('quiet', 'active_entity_limit', '10');
+SET client_min_messages = warning;
+SELECT shard_drop_type('quiet', force => true);
+RESET client_min_messages;
+
 -- A timer keeps its type from being dropped.
 CREATE FUNCTION forgets(state jsonb, message jsonb) RETURNS jsonb LANGUAGE sql RETURN NULL::jsonb;
 SET client_min_messages = warning;
