@@ -123,8 +123,9 @@ run_command(ShardEntity *entity, const ShardRow *row)
 }
 
 /*
- * Calls the handler with a message, that of a request, which is answered then, or that of a timer, which has fired with it: unless it is a receive time-out
- * of an entity that was not in memory, and whose state says that there was a message meanwhile.
+ * Calls the handler with a message; with that of a request, which is answered then; or with that of a timer, which has
+ * fired with it, unless it is a receive time-out of an entity that was not in memory, and whose state says that there was
+ * a message meanwhile.
  */
 static void
 call(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask, ShardExecution *execution)
