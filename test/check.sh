@@ -3,7 +3,7 @@
 #
 # Sets up, builds with assertions, installs into a private PostgreSQL in a temporary folder, and
 # runs the tiers (default: all of them), in two lanes side by side: what runs servers, which waits more than it
-# works, and what only computes, each tier of which is shown when it has ended. Others are long: the crash loops for an
+# works, and what mostly computes, each tier of which is shown when it has ended. Others are long: the crash loops for an
 # hour, and night: random faults in a cluster for HOURS (8). A failed tier does not stop the others. The last line is
 # "N passed, N failed".
 #
@@ -18,8 +18,8 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 cd "$root"
 
-serving=(regress isolation tap cluster attack demo nemesis outside mutants)
-computing=(lint unit models sim fuzz sim-mutants)
+serving=(regress isolation tap cluster attack demo nemesis outside)
+computing=(lint unit models sim fuzz sim-mutants mutants)
 tiers=("$@")
 [ $# -gt 0 ] || tiers=("${serving[@]}" "${computing[@]}")
 limit=${CHECK_TIMEOUT:-3600}
@@ -131,7 +131,7 @@ build_all() {
     [ ! -e "$folder" ] || cp -r "$folder" "$work/src/"
   done
   rm -rf "$work/src/test/unit/build"
-  mkdir -p "$work/programs" "$work/templates"
+  mkdir -p "$work/programs" "$work/templates" "$work/tap"
   ln -s ../src/test/initdb.sh "$work/programs/initdb"
   # The unprivileged account may be unable to enter this source tree.
   [ "$(id -u)" != 0 ] || chown -R "$TEST_USER" "$work"
@@ -235,7 +235,7 @@ start_tap() {  # file, log
     "${user_prefix[@]}" env --chdir="$work/src" HOME="$work" TMPDIR="$work" \
     PATH="$work/programs:$bindir:$PATH" INITDB="$bindir/initdb" INITDB_TEMPLATES="$work/templates" TESTDIR="$work/tap/$name" \
     TESTDATADIR="$work/tap/$name/tmp_check" TESTLOGDIR="$work/tap/$name/tmp_check/log" \
-    PG_TEST_PORT_DIR="$work/tap" PG_REGRESS="$pgxs/src/test/regress/pg_regress" \
+    PG_TEST_PORT_DIR="${PG_TEST_PORT_DIR:-$work/tap}" PG_REGRESS="$pgxs/src/test/regress/pg_regress" \
     SHARD_TEST_CONF="$work/src/test/shard.conf" \
     prove -v -I "$pgxs/src/test/perl" -I "$work/src/test/perl" "$1" >"$2" 2>&1 </dev/null &
   started=$!
@@ -354,24 +354,26 @@ tier_sim() {
   run_script sim 120 test/sim/run.sh
 }
 
-# Any bytes at the decoders, any messages at a node: a minute.
+# Any bytes at the decoders, any messages at a node: half a minute.
 tier_fuzz() {
-  run_script fuzz 120 test/fuzz/run.sh
+  run_script fuzz 120 test/fuzz/run.sh 30
 }
 
 # Builds that are broken on purpose: the tests of a running server have to notice.
 tier_mutants() {
-  run_script mutants 60 test/mutants.sh --half
-}
-
-# All of them.
-tier_all-mutants() {
-  limit=$((SECONDS + 2400 + limit))
-  run_script mutants 60 test/mutants.sh
+  # Their servers and those of the tests beside them share out the ports.
+  PG_TEST_PORT_DIR=$work/tap run_script mutants 60 test/mutants.sh --few
 }
 
 # The same of the core and the simulator's model: unit tests and the simulator's checkers have to notice.
 tier_sim-mutants() {
+  run_script sim-mutants 60 test/sim/mutants.sh --half
+}
+
+# All of both.
+tier_all-mutants() {
+  limit=$((SECONDS + 3600 + limit))
+  run_script mutants 60 test/mutants.sh
   run_script sim-mutants 60 test/sim/mutants.sh
 }
 

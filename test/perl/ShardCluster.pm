@@ -75,18 +75,40 @@ sub create
 
 # --- waiting -------------------------------------------------------------------------------------
 
+# Rests between two looks at what is waited for, by a tenth of the time that was waited: a look is a psql and a session, and
+# those of a few tests that wait for long would take more of the processors than what they wait for.
+sub pause_since
+{
+	my ($begun) = @_;
+	my $rest = (time - $begun) / 10;
+	usleep(1_000_000 * ($rest < 0.05 ? 0.05 : $rest > 1 ? 1 : $rest));
+	return;
+}
+
+# True as soon as the query returns exactly this text ("t") and no error; false if it does not in time.
+sub poll_query_until
+{
+	my ($self, $db, $query, $expected) = @_;
+	$expected //= 't';
+	my $begun = time;
+	my ($out, $err);
+	while (time - $begun < $patience)
+	{
+		# A psql that a starting server turns away may be gone before it was given its query.
+		(undef, $out, $err) = eval { $self->psql($db, $query) };
+		die $@ if $@ && $@ !~ /Broken pipe/;
+		return 1 if !$@ && $out eq $expected && $err eq '';
+		pause_since($begun);
+	}
+	diag "in vain: $query\nexpected $expected, got " . ($out // 'nothing') . ', ' . ($err // 'nothing');
+	return 0;
+}
+
 # Waits until a query returns true; dies saying what was awaited.
 sub wait_until
 {
 	my ($self, $query, $what, $db) = @_;
-	my $met;
-
-	# A psql that a starting server turns away may be gone before it was given its query.
-	until (defined($met = eval { $self->poll_query_until($db // 'postgres', $query) }))
-	{
-		die $@ unless $@ =~ /Broken pipe/;
-	}
-	die "timed out waiting for $what" unless $met;
+	$self->poll_query_until($db // 'postgres', $query) or die "timed out waiting for $what";
 	return;
 }
 

@@ -411,13 +411,13 @@ sub wait_settled
 {
 	my ($self) = @_;
 	my @nodes = $self->nodes;
-	my $deadline = time + $ShardCluster::patience;
+	my $begun = time;
 	my @wrong;
-	while (time < $deadline)
+	while (time - $begun < $ShardCluster::patience)
 	{
 		@wrong = $self->ownership_faults;
 		return unless @wrong;
-		usleep(50_000);
+		ShardCluster::pause_since($begun);
 	}
 	die 'timed out waiting for the shards to settle: ' . join '; ', @wrong[ 0 .. ($#wrong < 9 ? $#wrong : 9) ];
 }
@@ -621,12 +621,12 @@ sub eventually
 {
 	my ($self, $sql) = @_;
 	my ($status, $out, $err);
-	my $deadline = Time::HiRes::time + $ShardCluster::patience;
-	while (Time::HiRes::time < $deadline)
+	my $begun = Time::HiRes::time;
+	while (Time::HiRes::time - $begun < $ShardCluster::patience)
 	{
 		($status, $out, $err) = $self->try($sql);
 		return $out if $status == 0;
-		Time::HiRes::usleep(50_000);
+		ShardCluster::pause_since($begun);
 	}
 	die "timed out: $sql: $err";
 }
@@ -666,13 +666,13 @@ sub wait_until
 sub wait_value
 {
 	my ($self, $query, $value, $what) = @_;
-	my $deadline = Time::HiRes::time + $ShardCluster::patience;
+	my $begun = Time::HiRes::time;
 	my $got;
-	while (Time::HiRes::time < $deadline)
+	while (Time::HiRes::time - $begun < $ShardCluster::patience)
 	{
 		(my $status, $got) = $self->try($query);
 		return if $status == 0 && $got eq $value;
-		Time::HiRes::usleep(50_000);
+		ShardCluster::pause_since($begun);
 	}
 	die "timed out waiting for $what: expected \"$value\", got \"" . ($got // '') . '"';
 }
