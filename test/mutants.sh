@@ -26,6 +26,8 @@ remembered_move=test/t/165_remembered_entities_move.pl
 back_off_moves=test/t/169_back_off_moves_with_its_shard.pl
 later=test/t/340_replies_come_later.pl
 requests=test/t/345_requests_survive_crashes.pl
+reshard=test/t/350_resharding_survives_crashes.pl
+reshard_cluster=test/t/177_resharding_in_a_cluster.pl
 declare -A noticed_by=(
   # of what one node does
   [CURSOR_BY_ID]="$one_node test/t/020_crash_ledger.pl"  # rows of senders still open are passed for ever, as by a plain increasing id
@@ -58,7 +60,11 @@ declare -A noticed_by=(
   [REQUEST_KEPT]=$requests        # a request that was answered is open still
   [REQUEST_ANSWERED_LATE]=$requests  # a request whose time is over is open still
   [REQUEST_UNANSWERED]=$requests  # who has asked is not told that the message was given up
+  [RESHARD_SKIPS_ROWS]=$reshard   # entities of a step that is done again are passed
+  [RESHARD_LEAVES_TIMERS]=$reshard   # timers stay with the former shards
   # of what nodes do to one another
+  [RESHARD_BEFORE_LEAVING]=$reshard_cluster  # a type is resharded here while other nodes have entities of it
+  [CLAIMS_FORGOTTEN]=$reshard_cluster  # shards that a node has are given to others as new ones
   [QUARANTINE_LEFT]=$remembered_move  # entities that cannot start are as others at the new home of their shard
   [ARRIVAL_UNSEEN]=$remembered_move   # remembered entities of a shard that comes do not start
   [IMPORT_FORGETS_BACKOFF]=$back_off_moves  # attempts, pauses and the next time do not move
@@ -88,7 +94,7 @@ noticed() {  # name
   local attempt patience=20
   case ${noticed_by[$1]} in "$one_node" | "$move" | "$numbers" | "$stop" | "$judged" | "$timers" | "$remembered" | \
     "$timers_move" | "$remembered_move" | "$back_off_moves" | "$later" | \
-    "$requests") patience=90 ;; esac
+    "$requests" | "$reshard" | "$reshard_cluster") patience=90 ;; esac
   for attempt in 1 2 3; do
     MUTANT=$1 PROVE_TESTS=${noticed_by[$1]} SHARD_SECONDS=${MUTANT_SECONDS:-30} \
       PG_TEST_TIMEOUT_DEFAULT=${PG_TEST_TIMEOUT_DEFAULT:-$patience} CHECK_TIMEOUT=${CHECK_TIMEOUT:-300} \

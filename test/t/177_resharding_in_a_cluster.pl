@@ -86,11 +86,20 @@ my $sound = ShardMutant::prove(
 			gather();
 			$one->sql(q{SELECT shard_stop_type('note')});
 			$number = 31;
-			$one->sql("CALL shard_reshard('note', $number)");
-			# others come first
+			# Others come first, while the cluster knows the type's new number, and node 1 does not have it yet.
+			my $session = $one->session;
+			$one->{server}->set_fault('reshard_numbered', 'freeze');
+			$session->query('SELECT 1;');
+			$session->send("CALL shard_reshard('note', $number);");
+			ShardCluster::wait_for_condition(sub { $one->{server}->fault_happened }, 'the number to be there');
 			start_at($two, $three);
 			$two->sql(qq{SELECT count(shard_tell('note', 'e' || i, '{"what": 1}')) FROM generate_series(1, $entities) i});
-			$two->wait_until(q{SELECT count(*) > 0 FROM shard_homes WHERE type_name = 'note'}, 'homes');
+			# Homes of a type that is asked for later are there: so would be these.
+			$_->sql(q{SELECT shard_start('late', 'note')}) for ($two, $three);
+			$two->sql(q{SELECT shard_tell('late', 'e', '{"what": 1}')});
+			$two->wait_until(q{SELECT count(*) > 0 FROM shard_homes WHERE type_name = 'late'}, 'a home that is asked for later');
+			$one->{server}->clear_fault;
+			$session->receive;
 			start_at($one);
 			$cluster->drain;
 			return (total(), "$entities " . 3 * $entities);
