@@ -380,7 +380,7 @@ tier_mutants() {
 
 # The same of the core and the simulator's model: unit tests and the simulator's checkers have to notice.
 tier_sim-mutants() {
-  run_script sim-mutants 60 test/sim/mutants.sh --half
+  run_script sim-mutants 60 test/sim/mutants.sh --few
 }
 
 # All of both.
