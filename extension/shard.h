@@ -110,8 +110,8 @@ typedef enum ShardKind
 	SHARD_KIND_START = 5,	  /* shard_start_entity */
 	SHARD_KIND_PASSIVATE = 6, /* shard_passivate */
 	SHARD_KIND_AGAIN = 7, /* as TELL; it failed when its number was due, and is sent again (D25) */
-	SHARD_KIND_SCHEDULE = 13, /* shard_schedule, shard_set_receive_timeout (E31) */
-	SHARD_KIND_CANCEL = 14,	  /* shard_cancel */
+	SHARD_KIND_SCHEDULE = 13, /* shard_schedule, but for the entity whose handler it is (E31) */
+	SHARD_KIND_CANCEL = 14,	  /* shard_cancel, likewise */
 	SHARD_KIND_TIMER = 15,	  /* a timer is due; what it tells is in its row of shard.timer (E32) */
 	SHARD_KIND_RESTART = 8,	  /* of no message: a start that failed (shard.held, place start) */
 	SHARD_KIND_PACKET = 16,	  /* messages for another node, by core/packet.h (outbox.c) */

@@ -21,9 +21,9 @@ BEGIN
     WHEN 'put' THEN
         PERFORM shard_cancel('timed', me, 'put');
         PERFORM shard_schedule('timed', me, message->'what', after => '1 h', name => 'put');
-    WHEN 'twice' THEN
-        PERFORM shard_schedule('timed', me, '1', after => '1 h', name => 'twice');
-        PERFORM shard_schedule('timed', me, '2', after => '1 h', name => 'twice');
+    WHEN 'own' THEN
+        PERFORM shard_schedule('timed', me, '3', after => '1 h', name => 'own');
+        PERFORM shard_schedule('timed', me, '4', after => '1 h', name => 'own');
     WHEN 'caught' THEN
         BEGIN
             PERFORM shard_schedule('timed', me, '"never"', after => '0 s');
@@ -113,9 +113,13 @@ ROLLBACK;
 SELECT shard_drain();
 SELECT * FROM now_set;
 
--- A name is given once. The second is a dead letter that says so; it can be sent again when the name is free.
+-- A name is given once. The second is a dead letter that says so; it can be sent again when the name is free. In the
+-- entity's handler it is an error.
 SELECT shard_schedule('timed', 'kept', '"second"', after => '1 h', name => 'k');
-SELECT shard_tell('timed', 'kept', '{"do": "twice"}');
+SELECT shard_schedule('timed', 'kept', '1', after => '1 h', name => 'twice');
+SELECT shard_schedule('timed', 'kept', '2', after => '1 h', name => 'twice');
+SELECT shard_drain();
+SELECT shard_tell('timed', 'kept', '{"do": "own"}');
 SELECT shard_drain();
 SELECT entity_id, message->'message' AS message, sqlstate, error, regexp_replace(detail, 'at .*, ', 'at ..., ') AS detail, hint FROM dead ORDER BY id;
 SELECT * FROM now_set;
@@ -213,6 +217,167 @@ SET client_min_messages = warning;
 SELECT shard_drop_type('crowd', force => true);
 RESET client_min_messages;
 
+-- What a handler makes and ends for its own entity is done at once. The steps of a message, which may be undone; what is
+-- wrong in one is caught, and written down.
+CREATE TABLE wrong (pos bigserial, entity text, sqlstate text, error text, detail text, hint text);
+CREATE FUNCTION foreign_step(me text) RETURNS text LANGUAGE sql SECURITY DEFINER
+AS $$ SELECT shard_schedule('own', me, '"foreign"', after => '1 h', name => 'foreign') $$;
+CREATE FUNCTION steps(me text, list jsonb) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    s jsonb;
+    m text;
+    d text;
+    h text;
+BEGIN
+    FOR s IN SELECT * FROM jsonb_array_elements(list) LOOP
+        BEGIN
+            CASE s->>0
+            WHEN 'make' THEN PERFORM shard_schedule('own', me, coalesce(s->2, '[]'), after => '1 h', name => s->>1);
+            WHEN 'now' THEN PERFORM shard_schedule('own', me, coalesce(s->2, '[]'), after => '0 s', name => s->>1);
+            WHEN 'end' THEN PERFORM shard_cancel('own', me, s->>1);
+            WHEN 'undo' THEN
+                PERFORM timers_test.steps(me, s->1);
+                RAISE division_by_zero;
+            WHEN 'fail' THEN RAISE SQLSTATE 'SH999' USING MESSAGE = 'failed';
+            WHEN 'other' THEN PERFORM shard_schedule(s->>1, s->>2, '[]', after => '1 h', name => s->>3);
+            WHEN 'foreign' THEN PERFORM timers_test.foreign_step(me);
+            WHEN 'leave' THEN PERFORM shard_passivate(s->1);
+            WHEN 'count' THEN
+                INSERT INTO timers_test.wrong (entity, error)
+                SELECT me, count(*) || ' timers' FROM shard_timers WHERE (type_name, entity_id) = ('own', me);
+            WHEN 'mark' THEN INSERT INTO timers_test.wrong (entity, error) VALUES (me, s->>1);
+            END CASE;
+        EXCEPTION
+        WHEN SQLSTATE 'SH999' THEN RAISE;
+        WHEN division_by_zero THEN NULL;
+        WHEN OTHERS THEN
+            GET STACKED DIAGNOSTICS m = MESSAGE_TEXT, d = PG_EXCEPTION_DETAIL, h = PG_EXCEPTION_HINT;
+            INSERT INTO timers_test.wrong (entity, sqlstate, error, detail, hint)
+            VALUES (me, SQLSTATE, m, regexp_replace(d, 'at .*, ', 'at ..., '), h);
+        END;
+    END LOOP;
+END
+$$;
+CREATE FUNCTION own(state jsonb, message jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM timers_test.steps(entity_id, message) FROM shard_self();
+    RETURN to_jsonb(coalesce(state::int, 0) + 1);
+END
+$$;
+CREATE VIEW owned AS
+SELECT entity_id, name, every, message, fired FROM shard_timers WHERE type_name IN ('own', 'starter', 'batch') ORDER BY entity_id, name;
+SET client_min_messages = warning;
+SELECT shard_start('own', 'own', max_attempts => 1, max_message_size => 10240);
+RESET client_min_messages;
+-- several; one in place of another; one that is ended again; a name in use, also of a timer that a client has made
+SELECT shard_schedule('own', 'a', '"client"', after => '1 h', name => 'client');
+SELECT shard_tell('own', 'a', '[["make", "1"], ["make", "2"], ["count"], ["make", "1", "again"], ["end", "1"], ["make", "1", "another"], ["make", "3"], ["end", "3"], ["end", "none"], ["make", "client"], ["count"]]');
+SELECT shard_tell('own', 'a', '[["make", ""], ["make", "request:1"], ["end", ""], ["end", null]]');
+SELECT shard_drain();
+SELECT sqlstate, error, detail, hint FROM wrong ORDER BY pos;
+SELECT * FROM owned;
+TRUNCATE wrong;
+-- what an exception block takes back is as it was, whatever it was
+SELECT shard_tell('own', 'a', '[["undo", [["make", "4"], ["end", "2"], ["end", "1"], ["make", "1", "undone"], ["now", "5", [["mark", "never"]]], ["count"]]], ["count"], ["now", "6", [["mark", "6"]]]]');
+SELECT until($$count(*) = 1 FROM wrong WHERE error = '6'$$);
+SELECT error FROM wrong ORDER BY pos;
+SELECT * FROM owned;
+TRUNCATE wrong;
+-- and so is what a handler did that fails, of an ask, too; a trial does nothing
+SELECT shard_tell('own', 'a', '[["make", "4"], ["end", "1"], ["fail"]]');
+\set SHOW_CONTEXT never
+SELECT shard_ask('own', 'a', '[["make", "4"], ["end", "1"], ["fail"]]');
+\set SHOW_CONTEXT errors
+SELECT shard_ask('own', 'a', '[["make", "4", "asked"], ["end", "client"]]');
+SELECT state, told FROM shard_try('own', 'a', '[["make", "1"], ["end", "1"], ["make", "5"]]');
+SELECT error FROM shard_dead_letters WHERE type_name = 'own';
+SELECT * FROM owned;
+SELECT count(*) FROM (SELECT shard_cancel('own', entity_id, name) FROM owned) c;
+SELECT shard_drain();
+-- a timer that fires is over, or due again, when its handler runs
+SELECT shard_tell('own', 'b', '[["now", "once", [["make", "once", "made by itself"], ["count"]]]]');
+SELECT shard_schedule('own', 'c', '[["end", "ended"], ["count"]]', at => now(), every => '1 h', name => 'ended');
+SELECT shard_schedule('own', 'd', '[["make", "used"], ["count"]]', at => now(), every => '1 h', name => 'used');
+SELECT shard_schedule('own', 'e', '[["end", "replaced"], ["make", "replaced", "made by itself"], ["count"]]', at => now(), every => '1 h', name => 'replaced');
+SELECT shard_schedule('own', 'f', '[["undo", [["end", "undone"]]], ["count"]]', at => now(), every => '1 h', name => 'undone');
+SELECT until($$count(*) = 5 FROM wrong WHERE error LIKE '%timers'$$);
+SELECT entity, sqlstate, error FROM wrong ORDER BY entity, pos;
+SELECT * FROM owned;
+TRUNCATE wrong;
+-- one whose message is on its way already does not come
+BEGIN;
+SELECT shard_schedule('own', 'g', '[["end", "second"]]', at => now() - interval '2 s', name => 'first');
+SELECT shard_schedule('own', 'g', '[["mark", "second"]]', at => now() - interval '1 s', name => 'second');
+SELECT shard_schedule('own', 'g', '[["mark", "third"]]', at => now(), name => 'third');
+COMMIT;
+SELECT until($$count(*) = 1 FROM wrong WHERE error = 'third'$$);
+SELECT error FROM wrong;
+TRUNCATE wrong;
+-- of others it is a message: of another entity, by its bytes; of another type; to an entity that has the name
+SELECT shard_tell('own', 'h', '[["other", "own", "H", "x"], ["other", "own", "H", "x"], ["other", "timed", "h", "x"], ["make", "x"]]');
+SELECT until($$count(*) = 1 FROM shard_dead_letters WHERE type_name = 'own' AND sqlstate = '42710'$$);
+SELECT until($$count(*) = 3 FROM shard_timers WHERE name = 'x'$$);
+SELECT entity_id, sqlstate, error FROM shard_dead_letters WHERE type_name = 'own' AND sqlstate = '42710';
+SELECT type_name, entity_id, name FROM shard_timers WHERE name = 'x' ORDER BY 1, 2;
+SELECT error FROM wrong;
+SELECT shard_cancel('timed', 'h', 'x');
+-- from its stop message
+SELECT shard_tell('own', 'i', '[["make", "1"], ["leave", [["end", "1"], ["make", "1", "of the stop message"]]]]');
+SELECT until($$EXISTS (SELECT FROM owned WHERE message = '"of the stop message"')$$);
+-- the right is the right to send, of who calls
+CREATE ROLE timers_friend;
+GRANT USAGE ON SCHEMA timers_test TO timers_friend;
+REVOKE EXECUTE ON FUNCTION own FROM PUBLIC;
+ALTER FUNCTION foreign_step OWNER TO timers_friend;
+SELECT shard_ask('own', 'j', '[["foreign"]]');
+GRANT EXECUTE ON FUNCTION own TO timers_friend;
+SELECT shard_ask('own', 'j', '[["foreign"], ["count"]]');
+SELECT sqlstate, error FROM wrong ORDER BY pos;
+SELECT * FROM owned WHERE entity_id IN ('i', 'j');
+TRUNCATE wrong;
+-- an entity that starts with the message of a timer has its start message before, which may end the timer, or replace it
+CREATE FUNCTION starter(state jsonb, message jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE
+    me text := (SELECT entity_id FROM shard_self());
+BEGIN
+    INSERT INTO timers_test.wrong (entity, error) VALUES (me, message #>> '{}');
+    IF message = '"start"' THEN
+        IF me LIKE '% ended' THEN PERFORM shard_cancel('starter', me, 'x'); END IF;
+        IF me LIKE 'made%' THEN PERFORM shard_schedule('starter', me, '"new"', after => '1 h', name => 'x'); END IF;
+    END IF;
+    RETURN '0';
+END
+$$;
+SET client_min_messages = warning;
+SELECT shard_start('starter', 'starter', start_message => '"start"', max_attempts => 1);
+RESET client_min_messages;
+SELECT shard_schedule('starter', e, '"old"', at => now(), name => 'x') FROM unnest('{kept,is ended,made when ended}'::text[]) e;
+SELECT until($$count(*) = 4 FROM wrong$$);
+SELECT shard_drain();
+SELECT entity, error FROM wrong ORDER BY entity, pos;
+SELECT entity_id, name, message FROM shard_timers WHERE type_name = 'starter';
+-- a batch handler
+CREATE FUNCTION batch(state jsonb, messages jsonb[]) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE
+    me text := (SELECT entity_id FROM shard_self());
+BEGIN
+    PERFORM shard_cancel('batch', me, 'x');
+    PERFORM shard_schedule('batch', me, messages[cardinality(messages)], after => '1 h', name => 'x');
+    RETURN '0';
+END
+$$;
+SET client_min_messages = warning;
+SELECT shard_start('batch', 'batch', max_attempts => 1);
+RESET client_min_messages;
+SELECT shard_tell('batch', 'k', '"first"');
+SELECT shard_tell('batch', 'k', '"second"');
+SELECT shard_drain();
+SELECT entity_id, name, message FROM shard_timers WHERE type_name = 'batch';
+SELECT count(*) FROM shard_dead_letters WHERE type_name IN ('batch', 'starter');
+SET client_min_messages = warning;
+SELECT shard_drop_type('own', force => true), shard_drop_type('starter', force => true), shard_drop_type('batch', force => true);
+RESET client_min_messages;
+
 -- A type that does not run keeps what fires meanwhile.
 SELECT shard_schedule('timed', 's', '"stopped"', after => '2 s', name => 's');
 SELECT shard_drain();
@@ -283,3 +448,4 @@ SELECT count(*) FROM shard.timer;
 SET client_min_messages = warning;
 DROP SCHEMA timers_test CASCADE;
 DROP ROLE timers_reader;
+DROP ROLE timers_friend;

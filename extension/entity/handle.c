@@ -122,11 +122,20 @@ run_command(ShardEntity *entity, const ShardRow *row)
 	shard_remember_forget(entity);
 }
 
-/*
- * Calls the handler with a message; with that of a request, which is answered then; or with that of a timer, which has
- * fired with it, unless it is a receive time-out of an entity that was not in memory, and whose state says that there was
- * a message meanwhile.
- */
+/* The handler is to be given the message of a timer. False: it is not (timer_turn.h). */
+static bool
+begin_firing(ShardEntity *entity)
+{
+	const ShardFiring *firing = shard_turn.firing;
+	TimestampTz written = 0;
+
+	/* memory does not know when a receive time-out's entity had a message */
+	if (firing->timer.idle != 0 && firing->heard == 0)
+		written = shard_state_written(&entity->local->table, &entity->now);
+	return shard_timer_begin(entity, written);
+}
+
+/* Calls the handler with a message; with that of a request, which is answered then; or with that of a timer. */
 static void
 call(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask, ShardExecution *execution)
 {
@@ -143,14 +152,13 @@ call(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask, ShardExe
 		shard_call_message(entity, row, ask, execution);
 		return;
 	}
-	if (firing->timer.idle != 0 && firing->heard == 0 &&
-		shard_timer_rests(entity, shard_state_written(&entity->local->table, &entity->now)))
-	{
-		entity->last_message_at = 0;
-		return;
-	}
+#ifdef SHARD_MUTANT_OWN_FIRING_REPLACED
 	shard_call_message(entity, &firing->row, NULL, execution);
-	shard_timer_pass(entity);
+	(void) begin_firing(entity);
+	return;
+#endif
+	if (begin_firing(entity))
+		shard_call_message(entity, &firing->row, NULL, execution);
 }
 
 /* Whether it is a message for the handler, and not a command to the entity to start, or to leave. */
@@ -484,17 +492,14 @@ bury_uncommitted(ShardEntity *entity, const ShardRow *row, int attempts, bool is
 	return judge(entity, row, attempts, is_held, shard_turn_given_up_error());
 }
 
-/* Keeps the message for the batch handler, or that of a timer, which has fired with it. */
+/* Keeps the message for the batch handler, or that of a timer. */
 static void
 collect(ShardEntity *entity, const ShardRow *row)
 {
 	if (shard_turn.firing == NULL)
-	{
 		shard_call_collect(entity, row);
-		return;
-	}
-	shard_call_collect(entity, &shard_turn.firing->row);
-	shard_timer_pass(entity);
+	else if (begin_firing(entity))
+		shard_call_collect(entity, &shard_turn.firing->row);
 }
 
 /* A message that is run, or a command. */

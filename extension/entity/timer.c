@@ -3,13 +3,19 @@
  *		Timers of an entity, in the turn: made, ended, met when they are due, passed (E31 - E36).
  *
  * Comes from: handle.c, a SCHEDULE, CANCEL or TIMER that is next for its entity; failure.c, a TIMER that is given up;
- * shard_set_receive_timeout(), which a handler calls; call.c, for shard_stop() and shard_passivate(). Goes to:
- * timer_table.c, the timer's row; timer_due.c, which is told when the timer is due.
+ * shard_schedule(), shard_cancel() and shard_set_receive_timeout(), which the entity's handler calls; call.c, for
+ * shard_stop() and shard_passivate(). Goes to: timer_table.c, the timer's row; timer_due.c, which is told when the timer
+ * is due.
  *
  * A TIMER names one firing, by time and generation. Only if the timer's row still says the same does its message run, and
  * the row is deleted, or moved on, in the same transaction (in a careful turn in the same subtransaction) as the handler's
- * effects: each firing has effect once, whatever is aborted, and however often it is in the log. If the process dies
- * right here, the turn did not happen: the row is as before, and the TIMER is met again.
+ * effects: each firing has effect once, whatever is aborted, and however often it is in the log. That is done before the
+ * handler is called, so what the handler makes under the name stays.
+ *
+ * What a handler makes and ends of its own entity is a row at once, in its transaction and subtransaction. What timer_due.c
+ * has in memory of a row that was undone is a time to look, which finds nothing.
+ *
+ * If the process dies right here, the turn did not happen: the rows are as before, and the message is met again.
  */
 #include "postgres.h"
 
@@ -35,10 +41,11 @@ owner_of(const ShardEntity *entity)
 /* ---- made and ended ---------------------------------------------------------------------------- */
 
 static ErrorData *
-keep_error(int sqlstate, char *message, char *detail, char *hint)
+make_error(int sqlstate, char *message, char *detail, char *hint)
 {
-	ErrorData *error = MemoryContextAllocZero(shard_turn.context, sizeof(ErrorData));
+	ErrorData *error = palloc0(sizeof(ErrorData));
 
+	error->elevel = ERROR;
 	error->sqlerrcode = sqlstate;
 	error->message = message;
 	error->detail = detail;
@@ -49,13 +56,13 @@ keep_error(int sqlstate, char *message, char *detail, char *hint)
 static ErrorData *
 refuse_damaged(void)
 {
-	return keep_error(ERRCODE_DATA_CORRUPTED, "what is said of a timer is damaged", NULL, NULL);
+	return make_error(ERRCODE_DATA_CORRUPTED, "what is said of a timer is damaged", NULL, NULL);
 }
 
 static ErrorData *
 refuse_name(const ShardEntity *entity, const ShardTimer *timer, const ShardTimer *other)
 {
-	return keep_error(
+	return make_error(
 		ERRCODE_DUPLICATE_OBJECT,
 		psprintf("entity \"%s\" of type \"%s\" has a timer \"%s\" already", entity->id,
 				 entity->local->type->name, timer->name),
@@ -63,53 +70,89 @@ refuse_name(const ShardEntity *entity, const ShardTimer *timer, const ShardTimer
 		"Call shard_cancel() before shard_schedule() to put another one in its place.");
 }
 
-/* A SCHEDULE. */
+/* The name is in use: returns an error. */
 static ErrorData *
-make(ShardEntity *entity, const ShardRow *row)
+make(const ShardEntity *entity, const ShardTimer *timer)
 {
 	ShardTimerOwner owner = owner_of(entity);
-	ShardTimer timer;
 	ShardTimer other;
 
-	if (!shard_timer_get_schedule(row->payload, row->payload_len, &timer) ||
-		shard_request_is_name(timer.name, timer.name_len))
-		return refuse_damaged();
-	if (shard_timer_find(&owner, timer.name, timer.name_len, &other))
-		return refuse_name(entity, &timer, &other);
-	timer.generation = row->seq;
-	shard_timer_insert(&owner, &timer);
-	shard_timer_note_due(&owner, &timer);
+	if (shard_timer_find(&owner, timer->name, timer->name_len, &other))
+		return refuse_name(entity, timer, &other);
+	shard_timer_insert(&owner, timer);
+	shard_timer_note_due(&owner, timer);
 	shard_fault_step("timer_made");
 	return NULL;
 }
 
-/* A CANCEL: one of a timer that is not there, or has fired, changes nothing. */
-static ErrorData *
-end(ShardEntity *entity, const ShardRow *row)
+/* One that is not there, or has fired, changes nothing. */
+static void
+end(const ShardEntity *entity, const char *name, int name_len)
 {
 	ShardTimerOwner owner = owner_of(entity);
-	ShardTimer timer;
 	ShardTimer found;
 
-	if (!shard_timer_get_cancel(row->payload, row->payload_len, &timer))
-		return refuse_damaged();
-	if (!shard_timer_find(&owner, timer.name, timer.name_len, &found))
-		return NULL;
+	if (!shard_timer_find(&owner, name, name_len, &found))
+		return;
 #ifndef SHARD_MUTANT_TIMER_CANCEL_IGNORED
 	shard_timer_delete(&found);
 #endif
 	shard_fault_step("timer_ended");
+}
+
+static ErrorData *
+obey(const ShardEntity *entity, const ShardRow *row)
+{
+	ShardTimer timer;
+
+	if (row->kind == SHARD_KIND_SCHEDULE)
+	{
+		if (!shard_timer_get_schedule(row->payload, row->payload_len, &timer) ||
+			shard_request_is_name(timer.name, timer.name_len))
+			return refuse_damaged();
+		timer.generation = row->seq;
+		return make(entity, &timer);
+	}
+	if (!shard_timer_get_cancel(row->payload, row->payload_len, &timer))
+		return refuse_damaged();
+	end(entity, timer.name, timer.name_len);
 	return NULL;
 }
 
 ErrorData *
-shard_timer_obey(ShardEntity *entity, const ShardRow *row)
+shard_timer_obey(const ShardEntity *entity, const ShardRow *row)
 {
 	MemoryContext old = MemoryContextSwitchTo(shard_turn.context);
-	ErrorData *error = row->kind == SHARD_KIND_SCHEDULE ? make(entity, row) : end(entity, row);
+	ErrorData *error = obey(entity, row);
 
 	MemoryContextSwitchTo(old);
 	return error;
+}
+
+/* ---- by the entity's handler ------------------------------------------------------------------- */
+
+/* Any number that no timer of the entity had before, which may have had its name and have been due at the same time. */
+static int64
+new_generation(void)
+{
+	return (int64) (pg_prng_uint64(&pg_global_prng_state) & PG_INT64_MAX) | 1;
+}
+
+void
+shard_timer_make_own(const ShardEntity *entity, ShardTimer *timer)
+{
+	ErrorData *error;
+
+	timer->generation = new_generation();
+	error = make(entity, timer);
+	if (error != NULL)
+		ThrowErrorData(error);
+}
+
+void
+shard_timer_end_own(const ShardEntity *entity, const char *name, int name_len)
+{
+	end(entity, name, name_len);
 }
 
 /* ---- the receive time-out ---------------------------------------------------------------------- */
@@ -119,13 +162,6 @@ static TimestampTz
 after(TimestampTz now, int64 idle)
 {
 	return Min(now, END_TIMESTAMP - 1 - idle) + idle;
-}
-
-/* Any number that no time-out of the entity before had, which may have been due at the same time. */
-static int64
-new_generation(void)
-{
-	return (int64) (pg_prng_uint64(&pg_global_prng_state) & PG_INT64_MAX) | 1;
 }
 
 void
@@ -169,6 +205,13 @@ shard_timer_end_receive(const ShardEntity *entity)
 
 /* ---- met --------------------------------------------------------------------------------------- */
 
+/* Whether it is the same firing of the same timer. */
+static bool
+is_same(const ShardTimer *one, const ShardTimer *other)
+{
+	return one->due == other->due && one->generation == other->generation;
+}
+
 /* The timer that a TIMER names, if that firing is still to come. */
 static bool
 find_firing(const ShardTimerOwner *owner, const ShardRow *row, ShardTimer *timer)
@@ -181,7 +224,7 @@ find_firing(const ShardTimerOwner *owner, const ShardRow *row, ShardTimer *timer
 #ifdef SHARD_MUTANT_TIMER_GENERATION_IGNORED
 	return true;
 #endif
-	return timer->due == firing.due && timer->generation == firing.generation;
+	return is_same(timer, &firing);
 }
 
 /* What comes after this firing. Returns whether it runs. */
@@ -203,31 +246,32 @@ plan(ShardFiring *firing)
 
 /* The timer is due at another time. */
 static void
-move(const ShardEntity *entity, ShardTimer *timer, TimestampTz due)
+move(const ShardEntity *entity, const ShardTimer *timer, TimestampTz due)
 {
 	ShardTimerOwner owner = owner_of(entity);
+	ShardTimer moved = *timer;
 
-	timer->due = due;
-	shard_timer_update(&owner, timer);
-	shard_timer_note_due(&owner, timer);
+	moved.due = due;
+	shard_timer_update(&owner, &moved);
+	shard_timer_note_due(&owner, &moved);
 }
 
-/* The firing is over. */
+/* The firing is over; what is in memory of it stays, for shard_timer_of(). */
 static void
-pass(ShardEntity *entity, ShardFiring *firing)
+pass(ShardEntity *entity, const ShardFiring *firing)
 {
-	ShardTimer *timer = &firing->timer;
+	ShardTimer next = firing->timer;
 
-	timer->fired++;
-	if (timer->idle != 0)
-		move(entity, timer, after(GetCurrentTimestamp(), timer->idle));
+	next.fired++;
+	if (next.idle != 0)
+		move(entity, &next, after(GetCurrentTimestamp(), next.idle));
 	else if (firing->goes_on)
 	{
-		timer->period = firing->next_period;
-		move(entity, timer, shard_timer_at(timer, timer->period));
+		next.period = firing->next_period;
+		move(entity, &next, shard_timer_at(&next, next.period));
 	}
 	else
-		shard_timer_delete(timer);
+		shard_timer_delete(&next);
 	shard_fault_step("timer_fired");
 }
 
@@ -241,7 +285,7 @@ skip(ShardEntity *entity, ShardFiring *firing)
 
 /* Whether a receive time-out rests, since the entity had a message at that time; then it is due later. */
 static bool
-rests(ShardEntity *entity, ShardTimer *timer, TimestampTz heard)
+rests(const ShardEntity *entity, const ShardTimer *timer, TimestampTz heard)
 {
 	TimestampTz until = shard_timer_rests_until(heard, timer->idle, GetCurrentTimestamp());
 
@@ -272,48 +316,65 @@ shard_timer_meet(ShardEntity *entity, const ShardRow *row)
 		firing->row.payload = timer->message;
 		firing->row.payload_len = timer->message_len;
 		firing->heard = entity->last_message_at;
+		firing->starts = shard_start_is_due(entity);
 		shard_turn.firing = firing;
 	}
 	MemoryContextSwitchTo(old);
 }
 
-bool
-shard_timer_rests(ShardEntity *entity, TimestampTz written)
+/* Whether the start message, which the entity had meanwhile, has ended the timer, or put another one in its place. */
+static bool
+is_ended(const ShardEntity *entity, const ShardFiring *firing)
 {
-	MemoryContext old = MemoryContextSwitchTo(shard_turn.context);
-	bool result = rests(entity, &shard_turn.firing->timer, written);
-
-	MemoryContextSwitchTo(old);
-	return result;
-}
-
-void
-shard_timer_pass(ShardEntity *entity)
-{
-	MemoryContext old = MemoryContextSwitchTo(shard_turn.context);
+	const ShardTimer *timer = &firing->timer;
 	ShardTimerOwner owner = owner_of(entity);
 	ShardTimer found;
 
+#ifdef SHARD_MUTANT_OWN_FIRING_ENDED
+	return false;
+#endif
+	return firing->starts && (!shard_timer_find(&owner, timer->name, timer->name_len, &found) ||
+							  !is_same(&found, timer));
+}
+
+/* The same of a receive time-out whose entity was not in memory: what its state says, which was written by a message. */
+static bool
+rests_after_all(ShardEntity *entity, const ShardFiring *firing, TimestampTz written)
+{
+	if (written == 0 || !rests(entity, &firing->timer, written))
+		return false;
+	entity->last_message_at = 0;
+	return true;
+}
+
+/* Whether it is left as it was, in builds that are broken on purpose. */
+static inline bool
+is_kept(const ShardFiring *firing)
+{
 #ifdef SHARD_MUTANT_TIMER_KEPT
-	if (shard_turn.firing->timer.idle == 0 && !shard_turn.firing->goes_on)
-		return;
+	return firing->timer.idle == 0 && !firing->goes_on;
+#elif defined(SHARD_MUTANT_REQUEST_KEPT)
+	return shard_request_is_name(firing->timer.name, firing->timer.name_len) &&
+		   firing->row.payload != firing->timer.message;
+#elif defined(SHARD_MUTANT_REQUEST_ANSWERED_LATE)
+	return shard_request_is_name(firing->timer.name, firing->timer.name_len) &&
+		   firing->row.payload == firing->timer.message;
+#else
+	return false;
 #endif
-#ifdef SHARD_MUTANT_REQUEST_KEPT
-	if (shard_request_is_name(shard_turn.firing->timer.name, shard_turn.firing->timer.name_len) &&
-		shard_turn.firing->row.payload != shard_turn.firing->timer.message)
-		return;
-#endif
-#ifdef SHARD_MUTANT_REQUEST_ANSWERED_LATE
-	if (shard_request_is_name(shard_turn.firing->timer.name, shard_turn.firing->timer.name_len) &&
-		shard_turn.firing->row.payload == shard_turn.firing->timer.message)
-		return;
-#endif
-	/* the handler may have ended its receive time-out, or set another one */
-	if (shard_turn.firing->timer.idle == 0 ||
-		(shard_timer_find(&owner, SHARD_TIMER_RECEIVE, 0, &found) &&
-		 found.generation == shard_turn.firing->timer.generation))
-		pass(entity, shard_turn.firing);
+}
+
+bool
+shard_timer_begin(ShardEntity *entity, TimestampTz written)
+{
+	MemoryContext old = MemoryContextSwitchTo(shard_turn.context);
+	ShardFiring *firing = shard_turn.firing;
+	bool runs = !is_ended(entity, firing) && !rests_after_all(entity, firing, written);
+
+	if (runs && !is_kept(firing))
+		pass(entity, firing);
 	MemoryContextSwitchTo(old);
+	return runs;
 }
 
 void

@@ -98,9 +98,13 @@ extern bool shard_timer_each(int lane, ShardTimerPlace after, ShardTimerVisit vi
 struct ShardEntity;
 
 /*
- * In a turn, also from the entity's handler, whose transaction it belongs to, in whichever subtransaction: sets the
- * receive time-out of the entity, in the place of the one before; ends it, if there is one.
+ * For the entity's handler, whose transaction it belongs to, in whichever subtransaction: makes a timer, whose generation
+ * is set here; error 42710 if the name is in use. Ends one, if it is there.
  */
+extern void shard_timer_make_own(const struct ShardEntity *entity, ShardTimer *timer);
+extern void shard_timer_end_own(const struct ShardEntity *entity, const char *name, int name_len);
+
+/* Likewise, and in a turn: sets the receive time-out, in the place of the one before; ends it, if there is one. */
 extern void
 shard_timer_set_receive(const struct ShardEntity *entity, int64 idle, const Jsonb *message);
 extern void shard_timer_end_receive(const struct ShardEntity *entity);

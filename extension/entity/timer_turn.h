@@ -12,7 +12,8 @@ typedef struct ShardFiring
 	ShardTimer timer;
 	ShardRow row; /* the message that the handler is given, instead of the one that was met */
 	TimestampTz
-		heard; /* when the entity had a message before, as far as memory knows; 0: it does not */
+		heard;	 /* when the entity had a message before, as far as memory knows; 0: it does not */
+	bool starts; /* the entity has a start message before */
 	int64 next_period; /* of a timer that repeats; */
 	bool goes_on;	   /* false: it was the last time */
 } ShardFiring;
@@ -22,7 +23,7 @@ typedef struct ShardFiring
 /*
  * Makes or ends a timer, as a SCHEDULE or CANCEL says. NULL: done; else why it cannot be, an error in the turn's memory.
  */
-extern ErrorData *shard_timer_obey(ShardEntity *entity, const ShardRow *row);
+extern ErrorData *shard_timer_obey(const ShardEntity *entity, const ShardRow *row);
 
 /*
  * A TIMER is met: sets shard_turn.firing, unless nothing is to be run: the timer was ended, or has fired, or rests, or
@@ -31,13 +32,11 @@ extern ErrorData *shard_timer_obey(ShardEntity *entity, const ShardRow *row);
 extern void shard_timer_meet(ShardEntity *entity, const ShardRow *row);
 
 /*
- * The firing of a receive time-out whose entity was not in memory: whether it rests after all, because the state was
- * written at that time.
+ * The entity's copy is true, and its handler is about to be given the message of the firing: the timer is deleted, or due
+ * again. False: it is not given the message, for the start message has ended the timer; or it is a receive time-out that
+ * rests after all, because the state was written at that time; 0: no matter when.
  */
-extern bool shard_timer_rests(ShardEntity *entity, TimestampTz written);
-
-/* The message of the firing was handled: the timer is deleted, or due again. */
-extern void shard_timer_pass(ShardEntity *entity);
+extern bool shard_timer_begin(ShardEntity *entity, TimestampTz written);
 
 /*
  * A TIMER is given up: the same, and the dead letter becomes the message, to be told again by shard_redrive(). In the

@@ -17,12 +17,12 @@ CREATE FUNCTION @extschema@.shard_schedule(
 ) RETURNS text
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_schedule';
 GRANT EXECUTE ON FUNCTION @extschema@.shard_schedule(text, text, jsonb, timestamptz, interval, interval, text, text) TO PUBLIC;
-COMMENT ON FUNCTION @extschema@.shard_schedule(text, text, jsonb, timestamptz, interval, interval, text, text) IS 'makes a durable timer of an entity when this transaction commits; returns its name';
+COMMENT ON FUNCTION @extschema@.shard_schedule(text, text, jsonb, timestamptz, interval, interval, text, text) IS 'makes a durable timer of an entity when this transaction commits, in the entity''s own handler at once; returns its name';
 
 CREATE FUNCTION @extschema@.shard_cancel(type_name text, entity_id text, name text) RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_cancel';
 GRANT EXECUTE ON FUNCTION @extschema@.shard_cancel(text, text, text) TO PUBLIC;
-COMMENT ON FUNCTION @extschema@.shard_cancel(text, text, text) IS 'ends a timer of an entity when this transaction commits';
+COMMENT ON FUNCTION @extschema@.shard_cancel(text, text, text) IS 'ends a timer of an entity when this transaction commits, in the entity''s own handler at once';
 
 /*
  * In a handler only.

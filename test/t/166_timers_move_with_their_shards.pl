@@ -1,6 +1,6 @@
 # Timers move with their shards, under load, back and forth, and when a node leaves: none is lost, none fires twice, and those
 # that repeat miss nothing (E36). A timer that is due while its shard is on the way fires at the new home. One that was
-# cancelled on the way does not.
+# cancelled on the way does not. What an entity makes and cancels by itself, at both of its homes, is in order (E31).
 
 use strict;
 use warnings FATAL => 'all';
@@ -15,9 +15,19 @@ $cluster->sql_everywhere(q{
 CREATE TABLE seen (entity text, timer text, due timestamptz, fired int8);
 CREATE FUNCTION note(state jsonb, message jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 BEGIN
-    IF message = '"setup"' THEN RETURN message; END IF;
+    state := coalesce(state, '0');
+    IF message = '"setup"' THEN
+        RETURN state;
+    ELSIF message = '"own"' THEN
+        IF state::int % 2 = 0 THEN
+            PERFORM shard_schedule(type_name, entity_id, '4', after => '1 h', name => 'own') FROM shard_self();
+        ELSE
+            PERFORM shard_cancel(type_name, entity_id, 'own') FROM shard_self();
+        END IF;
+        RETURN to_jsonb(state::int + 1);
+    END IF;
     INSERT INTO seen SELECT s.entity_id, t.* FROM shard_self() s, shard_timer() t;
-    RETURN message;
+    RETURN state;
 END $$;
 SELECT shard_start('note', 'note', number_of_shards => 8);
 SELECT shard_start('narrow', 'note', number_of_shards => 64);
@@ -130,6 +140,17 @@ $one->sql("SELECT count(shard_schedule('note', (i % $entities + 1)::text, '1', a
 $two->sql("SELECT count(shard_schedule('note', i::text, '2', every => '40 ms', name => 'every', missed => 'all')) FROM generate_series(1, $entities) i");
 $two->sql("SELECT count(shard_schedule('note', i::text, '3', after => '1 h', name => 'cancelled')) FROM generate_series(1, $entities) i");
 
+# Messages at which each entity makes a timer, or cancels that again.
+my $toggled = 0;
+
+sub toggle
+{
+	my ($node) = @_;
+	$node->sql("SELECT count(shard_tell('note', i::text, '\"own\"')) FROM generate_series(1, $entities) i");
+	$toggled++;
+	return;
+}
+
 # Each shard goes to the other node and back.
 for my $round (1 .. 2)
 {
@@ -137,10 +158,13 @@ for my $round (1 .. 2)
 	{
 		my $from = $one->sql("SELECT node FROM shard_homes WHERE type_name = 'note' AND shard = $shard");
 		my $to = 3 - $from;
+		toggle($one);
 		$cluster->move('note', $shard, $to);
+		toggle($two);
 		$cluster->wait_home('note', $shard, $to);
 	}
 }
+toggle($one);
 $cluster->wait_settled;
 my $left = q{SELECT count(*) FROM shard_timers WHERE name LIKE 'single%'};
 $_->wait_value($left, 0, 'all single ones to fire') for $one, $two;
@@ -148,6 +172,14 @@ $cluster->drain;
 my @seen = seen('single%');
 is(scalar @seen, $singles, 'each single timer has fired');
 is(doubled(@seen), 0, 'and none twice');
+my $own = q{SELECT concat_ws(' ', count(*), count(t.name), min(state::int), max(state::int))
+	FROM shard_entity.note FULL JOIN (SELECT * FROM shard_timers WHERE (type_name, name) = ('note', 'own')) t USING (entity_id)};
+for my $node ($one, $two)
+{
+	my $here = $node->sql('SELECT count(*) FROM shard_entity.note');
+	is($node->sql($own), "$here $here $toggled $toggled", 'each entity has the timer that it has made last, at node ' . $node->n);
+	is($node->sql(q{SELECT count(*) FROM shard_dead_letters WHERE type_name = 'note'}), 0, 'and no name was in use');
+}
 
 # A node leaves, with what is not due yet.
 $two->sql('SELECT shard_leave()');
@@ -156,7 +188,7 @@ $one->wait_value(q{SELECT count(*) FROM shard_timers WHERE name = 'every'}, $ent
 is($two->sql('SELECT count(*) FROM shard.timer'), 0, 'none is left at the other');
 my $fired = $one->sql(q{SELECT sum(fired) FROM shard_timers WHERE name = 'every'});
 $one->wait_until(qq{SELECT sum(fired) > $fired + $entities FROM shard_timers WHERE name = 'every'}, 'them to go on');
-$one->sql("SELECT count(*) FROM (SELECT shard_cancel('note', i::text, t) FROM generate_series(1, $entities) i, unnest('{every,cancelled}'::text[]) t) c");
+$one->sql("SELECT count(*) FROM (SELECT shard_cancel('note', i::text, t) FROM generate_series(1, $entities) i, unnest('{every,cancelled,own}'::text[]) t) c");
 $one->server->drain($one->db);
 is($one->sql(q{SELECT count(*) FROM shard_timers WHERE type_name = 'note'}), 0, 'they can be cancelled there');
 

@@ -1,4 +1,5 @@
-# Timers where a mistake must show: a message of one that comes late, twice, or after it was cancelled (E31, E32).
+# Timers where a mistake must show: a message of one that comes late, twice, or after it was cancelled (E31, E32); and what
+# the handler of an entity makes and ends for it.
 
 use strict;
 use warnings FATAL => 'all';
@@ -13,9 +14,26 @@ CREATE TABLE seen (pos bigserial, entity text, what text);
 CREATE FUNCTION note(state jsonb, message jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO seen (entity, what) SELECT entity_id, message #>> '{}' FROM shard_self();
+    BEGIN
+        PERFORM own(entity_id, message #>> '{}') FROM shard_self();
+    EXCEPTION WHEN duplicate_object THEN
+        INSERT INTO seen (entity, what) SELECT entity_id, 'in use' FROM shard_self();
+    END;
     RETURN message;
 END $$;
+CREATE FUNCTION own(me text, what text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF what = 'twice' THEN
+        PERFORM shard_schedule('note', me, '1', after => '1 h', name => 'x');
+        PERFORM shard_schedule('note', me, '1', after => '1 h', name => 'x');
+    ELSIF what = 'renew' THEN
+        PERFORM shard_schedule('note', me, '"renewed"', after => '0 s', name => 'x');
+    ELSIF what = 'start' THEN
+        PERFORM shard_cancel('starts', me, 'x');
+    END IF;
+END $$;
 SELECT shard_start('note', 'note');
+SELECT shard_start('starts', 'note', start_message => '"start"');
 });
 
 sub sql { return $node->safe_psql('postgres', @_) }
@@ -114,6 +132,34 @@ ShardMutant::prove(
 			wait_stash('again', 4);
 			sql(q{SELECT shard_start('note', 'note')});
 			return (seen('again'), 'first end');
+		},
+	},
+	{
+		promise => 'a handler is told that a name of its entity is in use, and what it did is undone',
+		broken_by => ['OWN_TIMER_SENT'],
+		run => sub {
+			sql(q{SELECT shard_tell('note', 'own', '"twice"')});
+			$node->drain;
+			return (seen('own') . ' ' . sql(q{SELECT count(*) FROM shard_timers WHERE entity_id = 'own'}), 'twice in use end 0');
+		},
+	},
+	{
+		promise => 'what the handler of a timer makes under its name stays',
+		broken_by => ['OWN_FIRING_REPLACED'],
+		run => sub {
+			schedule('renewed', 'x', '0 s', 'renew');
+			wait_seen('renewed', 'renew');
+			return (seen('renewed'), 'renew renewed end');
+		},
+	},
+	{
+		promise => 'a timer that the start message has ended does not fire',
+		broken_by => ['OWN_FIRING_ENDED'],
+		run => sub {
+			sql(q{SELECT shard_schedule('starts', 'ended', '"x"', after => '0 s', name => 'x')});
+			wait_seen('ended', 'start');
+			$node->drain;
+			return (all_seen('ended') . ' ' . sql(q{SELECT count(*) FROM shard_history('starts', 'ended')}), 'start 0');
 		},
 	});
 $node->log_is_clean unless $ENV{SHARD_MUTANT};

@@ -89,6 +89,15 @@ open_type(const char *name)
 }
 
 ShardType *
+shard_api_open(const char *type_name, int message_len)
+{
+	ShardType *type = open_type(type_name);
+
+	shard_api_check_size(type, message_len);
+	return type;
+}
+
+ShardType *
 shard_api_open_number(int32 type_id)
 {
 	ShardType *type;
@@ -347,12 +356,9 @@ shard_tell_many(PG_FUNCTION_ARGS)
 }
 
 void
-shard_api_send(const char *type_name, ShardKind kind, const char *entity, int entity_len,
-			   const Jsonb *content, int message_len)
+shard_api_send(ShardType *type, ShardKind kind, const char *entity, int entity_len,
+			   const Jsonb *content)
 {
-	ShardType *type = open_type(type_name);
-
-	shard_api_check_size(type, message_len);
 	append(type, kind, entity, entity_len, VARDATA(content), VARSIZE(content) - VARHDRSZ);
 }
 

@@ -20,11 +20,12 @@ extern void
 shard_api_tell(const char *type_name, const char *entity, int entity_len, Jsonb *message);
 
 /*
- * The same for a SCHEDULE or CANCEL (timer_api.c), or a REQUEST (request_api.c), whose message, as far as max_message_size
- * is concerned, has so many bytes.
+ * The same for a SCHEDULE or CANCEL (timer_api.c), or a REQUEST (request_api.c), in two steps: the type, with the sender's
+ * right checked, and the size of what max_message_size is about; and the rest.
  */
-extern void shard_api_send(const char *type_name, ShardKind kind, const char *entity,
-						   int entity_len, const Jsonb *content, int message_len);
+extern ShardType *shard_api_open(const char *type_name, int message_len);
+extern void shard_api_send(ShardType *type, ShardKind kind, const char *entity, int entity_len,
+						   const Jsonb *content);
 
 /*
  * The shard of an entity id, for a caller that may send; also in a handler, whose role is not the one that the type's

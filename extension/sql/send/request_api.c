@@ -107,8 +107,8 @@ shard_request(PG_FUNCTION_ARGS)
 		shard_api_tell(type_name, VARDATA_ANY(entity), VARSIZE_ANY_EXHDR(entity), message);
 	else
 	{
-		shard_api_send(type_name, SHARD_KIND_REQUEST, VARDATA_ANY(entity),
-					   VARSIZE_ANY_EXHDR(entity), shard_request_put(&asking), asking.message_len);
+		shard_api_send(shard_api_open(type_name, asking.message_len), SHARD_KIND_REQUEST,
+					   VARDATA_ANY(entity), VARSIZE_ANY_EXHDR(entity), shard_request_put(&asking));
 		shard_request_open(execution->entity, name, until, timeout);
 	}
 	PG_RETURN_TEXT_P(cstring_to_text(id));

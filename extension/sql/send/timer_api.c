@@ -2,9 +2,9 @@
  * sql/send/timer_api.c
  *		shard_schedule, shard_cancel, shard_set_receive_timeout; and shard_timer, by which a handler sees what fired.
  *
- * The first two send a message to the entity, which its home obeys in the order in which it came (E31). What can be judged
- * here is refused here, and nothing is sent. The receive time-out is set by a handler, at the home: it is written at once
- * (E37).
+ * What the first two do is done at once if the handler of that entity calls, as for the receive time-out: it runs at the
+ * home. Else they send a message to the entity, which its home obeys in the order in which it came (E31). What can be
+ * judged here is refused here, and nothing is sent.
  */
 #include "postgres.h"
 
@@ -183,11 +183,27 @@ get_missed(FunctionCallInfo fcinfo)
 
 /* ---- the functions ----------------------------------------------------------------------------- */
 
-static void
-send(ShardKind kind, const char *type_name, text *entity, const Jsonb *content, int message_len)
+/* The entity whose handler calls, if it is the one that is named here; NULL: another one, or none. In a trial none is. */
+static const ShardEntity *
+own_entity(const ShardType *type, const text *entity)
 {
-	shard_api_send(type_name, kind, VARDATA_ANY(entity), VARSIZE_ANY_EXHDR(entity), content,
-				   message_len);
+	const ShardExecution *execution = shard_execution_current();
+	const ShardEntity *own = execution == NULL || execution->trial ? NULL : execution->entity;
+
+#ifdef SHARD_MUTANT_OWN_TIMER_SENT
+	return NULL;
+#endif
+	if (own == NULL || own->local->type->type_id != type->type_id ||
+		own->id_len != VARSIZE_ANY_EXHDR(entity) ||
+		memcmp(own->id, VARDATA_ANY(entity), own->id_len) != 0)
+		return NULL;
+	return own;
+}
+
+static void
+send(ShardType *type, ShardKind kind, const text *entity, const Jsonb *content)
+{
+	shard_api_send(type, kind, VARDATA_ANY(entity), VARSIZE_ANY_EXHDR(entity), content);
 }
 
 static void
@@ -205,6 +221,9 @@ Datum
 shard_schedule(PG_FUNCTION_ARGS)
 {
 	ShardTimer timer = {0};
+	ShardType *type;
+	text *entity;
+	const ShardEntity *own;
 
 	shard_argument_check(fcinfo, 0, "entity type must not be null");
 	shard_argument_check(fcinfo, 1, "entity id must not be null");
@@ -213,8 +232,13 @@ shard_schedule(PG_FUNCTION_ARGS)
 	timer.missed = get_missed(fcinfo);
 	get_times(fcinfo, &timer);
 	get_name(fcinfo, &timer);
-	send(SHARD_KIND_SCHEDULE, text_to_cstring(PG_GETARG_TEXT_PP(0)), PG_GETARG_TEXT_PP(1),
-		 shard_timer_put_schedule(&timer), timer.message_len);
+	type = shard_api_open(text_to_cstring(PG_GETARG_TEXT_PP(0)), timer.message_len);
+	entity = PG_GETARG_TEXT_PP(1);
+	own = own_entity(type, entity);
+	if (own != NULL)
+		shard_timer_make_own(own, &timer);
+	else
+		send(type, SHARD_KIND_SCHEDULE, entity, shard_timer_put_schedule(&timer));
 	PG_RETURN_TEXT_P(cstring_to_text_with_len(timer.name, timer.name_len));
 }
 
@@ -222,15 +246,24 @@ shard_schedule(PG_FUNCTION_ARGS)
 Datum
 shard_cancel(PG_FUNCTION_ARGS)
 {
+	ShardType *type;
+	text *entity;
 	text *name;
+	const ShardEntity *own;
 
 	shard_argument_check(fcinfo, 0, "entity type must not be null");
 	shard_argument_check(fcinfo, 1, "entity id must not be null");
 	shard_argument_check(fcinfo, 2, "name of a timer must not be null");
 	name = PG_GETARG_TEXT_PP(2);
 	check_name(VARDATA_ANY(name), VARSIZE_ANY_EXHDR(name));
-	send(SHARD_KIND_CANCEL, text_to_cstring(PG_GETARG_TEXT_PP(0)), PG_GETARG_TEXT_PP(1),
-		 shard_timer_put_cancel(VARDATA_ANY(name), VARSIZE_ANY_EXHDR(name)), 0);
+	type = shard_api_open(text_to_cstring(PG_GETARG_TEXT_PP(0)), 0);
+	entity = PG_GETARG_TEXT_PP(1);
+	own = own_entity(type, entity);
+	if (own != NULL)
+		shard_timer_end_own(own, VARDATA_ANY(name), VARSIZE_ANY_EXHDR(name));
+	else
+		send(type, SHARD_KIND_CANCEL, entity,
+			 shard_timer_put_cancel(VARDATA_ANY(name), VARSIZE_ANY_EXHDR(name)));
 	PG_RETURN_VOID();
 }
 
