@@ -250,9 +250,10 @@ WITH seen AS (
     FROM seen GROUP BY 1, 2, 3
 ), ordered AS (
     -- Every handled message beside the latest of what its entity handled before it.
-    -- What may have been given up and sent again comes later than it was sent first, as what a timer brings does.
+    -- What may have been given up and sent again comes later than it was sent first, as what a timer brings does; and
+    -- what a timer of the entity's own brings does not wait for what others have sent before, and is still on its way.
     SELECT s.*, c.at AS committed_at, s.message->>'act' = 'mend' OR s.kind = 'timer' AS again,
-           max(s.called_at) FILTER (WHERE s.kind <> 'ask') OVER before AS latest_call_before,
+           max(s.called_at) FILTER (WHERE s.kind NOT IN ('ask', 'timer')) OVER before AS latest_call_before,
            max(s.txn) OVER session_before AS latest_txn_before,
            max(s.n) OVER txn_before AS latest_n_before
     FROM handled h
