@@ -398,10 +398,8 @@ shard_timer_give_up(ShardEntity *entity, ShardRow *dead)
 void
 shard_timer_put_off(ShardEntity *entity)
 {
-#ifndef SHARD_MUTANT_HEARD_ITSELF
 	if (shard_turn.firing->timer.idle != 0)
 		entity->last_message_at = shard_turn.firing->heard;
-#endif
 }
 
 const ShardTimer *

@@ -278,9 +278,7 @@ undo_entity(ShardEntity *entity)
 	entity->in_turn = false;
 	entity->batch_count = 0;
 	entity->started = entity->saved_started;
-#ifndef SHARD_MUTANT_HEARD_NOT_UNDONE
 	entity->last_message_at = entity->saved_message_at;
-#endif
 	entity->wait = entity->saved_wait;
 	entity->life = entity->saved_life;
 #ifdef SHARD_MUTANT_STOP_NOT_UNDONE
