@@ -139,7 +139,7 @@ SELECT until('(SELECT count(*) = 3 FROM shard_inbox WHERE type_name = ''fragile'
 SELECT shard_ask('fragile', 'y1', '1', '100 ms');
 \set VERBOSITY default
 SELECT shard_ask('fragile', 'y2', '1');
-SELECT entity_id, attempts, next_at > now() + '40 min' AS pauses, sqlstate FROM shard_inbox WHERE type_name = 'fragile' ORDER BY seq;
+SELECT entity_id, attempts, next_at > now() + '40 min' AS pauses, sqlstate, error, waits_for FROM shard_inbox WHERE type_name = 'fragile' ORDER BY seq;
 SELECT shard, paused_until > now() + '40 min' AS paused FROM shard_region_stats WHERE type_name = 'fragile' AND paused_until IS NOT NULL;
 SELECT ok, count(*), min(regexp_replace(p, 'until .*: entity', 'until ...: entity')) FROM shard_health(), unnest(problems) p WHERE p ~ 'fragile' GROUP BY 1;
 SELECT * FROM history WHERE entity_id = 'e1';
@@ -170,6 +170,34 @@ SELECT shard_drain();
 SELECT state FROM shard_entity.fragile WHERE entity_id = 'g1';
 DELETE FROM mended;
 SELECT shard_alter('fragile', 'max_restarts', NULL);
+
+-- A pause of a time that is long over for those who mended its reason: a change of the type or its handler ends it.
+SELECT shard_alter('fragile', 'shard_failure_backoff', '1 h'), shard_alter('fragile', 'max_retry_backoff', '1 h'),
+       shard_alter('fragile', 'supervision', 'escalate');
+SELECT tell('i1', '{"fail": "P0001"}'), tell('i1', '1');
+SELECT until('(SELECT paused_until IS NOT NULL FROM shard_region_stats WHERE type_name = ''fragile'' AND shard = 1)');
+SELECT shard_alter('fragile', 'supervision', 'resume');
+SELECT until('(SELECT state = ''[1]'' FROM shard_entity.fragile WHERE entity_id = ''i1'')');
+SELECT attempts FROM letters WHERE entity_id = 'i1';
+-- that of max_restarts has no other end but without it
+SELECT shard_alter('fragile', 'max_restarts', '0');
+SELECT tell('i2', '{"fail": "P0001"}'), tell('i2', '1');
+SELECT until('(SELECT attempts = 1 FROM shard_inbox WHERE type_name = ''fragile'' AND attempts > 0)');
+SELECT shard_alter('fragile', 'shard_failure_backoff', '59 min');
+SELECT until('(SELECT attempts = 2 FROM shard_inbox WHERE type_name = ''fragile'' AND attempts > 0)');
+SELECT paused_until > now() + '40 min' AS paused FROM shard_region_stats WHERE type_name = 'fragile' AND shard = 2;
+SELECT shard_alter('fragile', 'max_restarts', NULL);
+SELECT until('(SELECT state = ''[1]'' FROM shard_entity.fragile WHERE entity_id = ''i2'')');
+-- a type that was stopped meanwhile is mended by its start
+SELECT shard_alter('fragile', 'max_restarts', '0');
+SELECT tell('i3', '{"fail": "P0001"}'), tell('i3', '1');
+SELECT until('(SELECT attempts = 1 FROM shard_inbox WHERE type_name = ''fragile'' AND attempts > 0)');
+SELECT shard_stop_type('fragile');
+SELECT attempts, waits_for FROM shard_inbox WHERE type_name = 'fragile' ORDER BY seq;
+SELECT shard_alter('fragile', 'max_restarts', NULL);
+SELECT shard_start('fragile', 'fragile', number_of_shards => 10, shard_id_extractor => 'last_digit', retry_backoff => '10 ms', max_attempts => 3,
+                   max_retry_backoff => '1 h', supervision => 'resume', shard_failure_backoff => '59 min');
+SELECT until('(SELECT state = ''[1]'' FROM shard_entity.fragile WHERE entity_id = ''i3'')');
 
 -- Of each entity the last 20 failures are kept.
 SELECT count(tell('h1', '{"fail": "P0001"}')) FROM generate_series(1, 30);

@@ -280,6 +280,6 @@ typedef struct ShardLocalType
 	bool in_turn;
 	slist_head touched; /* its entities in the turn */
 	slist_node turn_link;
-	uint64 code;			/* of which type row and handler starts were tried (start.c) */
+	uint64 code;			/* type row and handler that were looked at; 0: none yet */
 	ShardRecovery recovery; /* recovery.c */
 } ShardLocalType;

@@ -2,7 +2,7 @@
  * entity/history.c
  *		Failures of an entity, as they were judged: the last of each, in shard.history (E26).
  *
- * Comes from: failure.c, for each message that fails. Read by shard_history(), and by failure.c itself for types with
+ * Comes from: failure.c, for each message that fails; start_failure.c, for each start. Read by shard_history(), and by failure.c itself for types with
  * max_restarts.
  *
  * A row is written by the turn that judges, so it tells what was committed, and moves with the shard. If the process dies
@@ -45,9 +45,10 @@ static ShardStatement note = {
 	10,
 	{INT4OID, INT4OID, TEXTOID, TEXTOID, TEXTOID, INT4OID, TEXTOID, TEXTOID, INT8OID, INT4OID}};
 
+/* Starts that failed are none of its messages. */
 static ShardStatement count = {
 	"SELECT pg_catalog.count(*) FROM shard.history WHERE type_id = $1 AND shard = $2 AND entity = $3"
-	" AND at > $4",
+	" AND at > $4 AND decision <> 'start'",
 	4,
 	{INT4OID, INT4OID, TEXTOID, TIMESTAMPTZOID}};
 
@@ -116,25 +117,43 @@ make_room(ShardLocalType *local)
 	run(&delete_oldest, &arguments);
 }
 
-void
-shard_history_note(ShardEntity *entity, const ErrorData *error, const ShardEntityFailure *failure,
-				   ShardEntityVerdict verdict, int64 pause)
+/* pause 0: none. */
+static void
+add(ShardEntity *entity, const ErrorData *error, int attempts, const char *decision,
+	const char *outcome, int64 pause)
 {
 	const char *message = error->message == NULL ? "" : error->message;
 	int bytes = (int) strlen(message);
-	bool waits = verdict == SHARD_ENTITY_RETRY || verdict == SHARD_ENTITY_PAUSE_SHARD;
 	ShardArguments arguments = {0};
 
 	add_entity(&arguments, entity);
 	shard_statement_add_string(&arguments, unpack_sql_state(error->sqlerrcode));
 	shard_statement_add_text(&arguments, message, pg_mbcliplen(message, bytes, ERROR_BYTES));
-	shard_statement_add(&arguments, Int32GetDatum(failure->attempts), false);
-	shard_statement_add_string(&arguments, shard_entity_decision_name(failure->decision));
-	shard_statement_add_string(&arguments, outcomes[verdict]);
-	shard_statement_add(&arguments, Int64GetDatum(pause), !waits);
+	shard_statement_add(&arguments, Int32GetDatum(attempts), false);
+	shard_statement_add_string(&arguments, decision);
+	shard_statement_add_string(&arguments, outcome);
+	shard_statement_add(&arguments, Int64GetDatum(pause), pause == 0);
 	shard_statement_add(&arguments,
 						Int32GetDatum(Max(ROWS_EACH, entity->local->type->max_restarts + 1)),
 						false);
 	run(&note, &arguments);
 	make_room(entity->local);
+}
+
+void
+shard_history_note(ShardEntity *entity, const ErrorData *error, const ShardEntityFailure *failure,
+				   ShardEntityVerdict verdict, int64 pause)
+{
+	bool waits = verdict == SHARD_ENTITY_RETRY || verdict == SHARD_ENTITY_PAUSE_SHARD;
+
+	add(entity, error, failure->attempts, shard_entity_decision_name(failure->decision),
+		outcomes[verdict], waits ? pause : 0);
+}
+
+void
+shard_history_note_start(ShardEntity *entity, const ErrorData *error, int attempts, int64 pause)
+{
+	if (pause != 0 && shard_entity_hope(unpack_sql_state(error->sqlerrcode)) == SHARD_ENTITY_PASSES)
+		return;
+	add(entity, error, attempts, "start", pause != 0 ? "retry" : "quarantine", pause);
 }

@@ -218,10 +218,8 @@ extern void shard_start_failed(ShardEntity *entity, const ErrorData *error);
 extern void shard_start_put_off(ShardEntity *entity);
 extern void shard_start_hurry(ShardEntity *entity);
 
-/* It has started, after it failed to, or ends without. */
+/* It has started, after it failed to, or ends without; code or settings of the type have changed: all try again. */
 extern void shard_start_done(ShardEntity *entity);
-
-/* When the registry has changed: entities that failed to start try again if code or settings of the type have changed. */
 extern void shard_start_follow(ShardLocalType *local);
 
 /* ---- failure.c: what failed ------------------------------------------------------------------- */
@@ -447,9 +445,10 @@ extern void shard_queue_has_started(ShardEntity *entity);
 /* In a turn, or at start: the entity's wait was set; it may pause its shard. */
 extern void shard_pause_note(ShardEntity *entity);
 
-/* After a commit or an abort; and before the entity leaves memory. */
+/* After a commit or an abort; before the entity leaves memory; code or settings of the type have changed. */
 extern void shard_pause_follow(ShardEntity *entity);
 extern void shard_pause_forget(ShardEntity *entity);
+extern void shard_pause_end(ShardLocalType *local);
 
 /* Until when a shard waits; 0: it does not. */
 extern TimestampTz shard_pause_search(const ShardLocalType *local, int shard);
@@ -465,10 +464,12 @@ shard_pause_until(const ShardLocalType *local, int shard)
 /* How many of the entity's failures were judged in the last microseconds. */
 extern int shard_history_count(const ShardEntity *entity, int64 window);
 
-/* Notes one; pause: in microseconds, with a retry or a pause of the shard. */
+/* Notes one; pause: in microseconds, with a retry or a pause of the shard. And a start; pause 0: it was the last. */
 extern void
 shard_history_note(ShardEntity *entity, const ErrorData *error, const ShardEntityFailure *failure,
 				   ShardEntityVerdict verdict, int64 pause);
+extern void
+shard_history_note_start(ShardEntity *entity, const ErrorData *error, int attempts, int64 pause);
 
 /* ---- decider.c: the type's own word on a failure ---------------------------------------------- */
 

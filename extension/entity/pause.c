@@ -48,6 +48,27 @@ shard_pause_forget(ShardEntity *entity)
 	set_pausing(entity, false);
 }
 
+/*
+ * The message is due, whatever its row says, and is judged by what is set now. If the process dies right here, the next
+ * one waits as long as the row says.
+ */
+void
+shard_pause_end(ShardLocalType *local)
+{
+	dlist_iter iter;
+
+	dlist_foreach (iter, &shard_turn.pauses)
+	{
+		ShardEntity *entity = dlist_container(ShardEntity, pause, iter.cur);
+
+		if (entity->local != local)
+			continue;
+		entity->saved_wait.not_before = Min(entity->saved_wait.not_before, shard_turn.now);
+		entity->wait = entity->saved_wait;
+		local->recovery.not_before = 0; /* it may have waited for this pause */
+	}
+}
+
 TimestampTz
 shard_pause_search(const ShardLocalType *local, int shard)
 {

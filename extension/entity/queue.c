@@ -77,7 +77,7 @@ shard_queue_follow_type(ShardEntity *entity, void *arg)
 	if (!entity->saved_wait.deferred)
 		return;
 	entity->saved_wait.suspended = !entity->local->runnable;
-	if (entity->local->runnable && !was)
+	if (entity->local->runnable && !was && !entity->saved_wait.pauses)
 		entity->saved_wait.not_before = 0;
 	entity->wait = entity->saved_wait;
 	shard_life_follow(entity);

@@ -3,7 +3,8 @@
  *		An entity that cannot start: it tries again later and later, and is quarantined at last.
  *
  * Comes from: handle.c: a start that failed, or whose row another transaction has; deliver.c: shard_start_entity().
- * Goes to: shard.held, place start (held.c), and the entity's wait (queue.c): messages wait behind it, in the stash.
+ * Goes to: shard.held, place start (held.c), and the entity's wait (queue.c): messages wait behind it, in the stash;
+ * history.c, which keeps the failure.
  *
  * All of it is the turn's own transaction. If the process dies right here, the turn did not happen, and the start is
  * tried again; attempts are counted in the row, so they survive, and move with the shard.
@@ -68,6 +69,7 @@ shard_start_failed(ShardEntity *entity, const ErrorData *error)
 	shard_turn.errors++;
 	shard_local_count(entity->local, entity->shard)->errors++;
 	put(entity, attempts, again ? GetCurrentTimestamp() + pause : 0, error);
+	shard_history_note_start(entity, error, attempts, again ? pause : 0);
 	shard_fault_step("start_failed");
 	if (again)
 	{
@@ -106,21 +108,17 @@ shard_start_done(ShardEntity *entity)
 void
 shard_start_follow(ShardLocalType *local)
 {
-	uint64 code = (uint64) local->type->row_version << 32 | local->type->handler_version;
 	dlist_iter iter;
 
-	if (local->code == code)
-		return;
 	dlist_foreach (iter, &shard_turn.due)
 	{
 		ShardEntity *entity = dlist_container(ShardEntity, due, iter.cur);
 
-		if (entity->local != local || !entity->saved_wait.start || local->code == 0)
+		if (entity->local != local || !entity->saved_wait.start)
 			continue;
 		entity->saved_wait.not_before = 0;
 		entity->wait = entity->saved_wait;
 		shard_life_follow(entity);
 		entity->saved_life = entity->life;
 	}
-	local->code = code;
 }

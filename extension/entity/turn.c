@@ -98,6 +98,17 @@ forget_entities(ShardLocalType *local)
 	}
 }
 
+/* Whether code or settings of the type have changed since the last look; false at the first one. */
+static bool
+was_mended(ShardLocalType *local)
+{
+	uint64 code = (uint64) local->type->row_version << 32 | local->type->handler_version;
+	bool was = local->code != 0 && local->code != code;
+
+	local->code = code;
+	return was;
+}
+
 static void
 refresh_type(ShardLocalType *local, void *arg)
 {
@@ -121,7 +132,11 @@ refresh_type(ShardLocalType *local, void *arg)
 	}
 	shard_local_refresh(local);
 	shard_passivate_follow(local);
-	shard_start_follow(local);
+	if (was_mended(local))
+	{
+		shard_start_follow(local);
+		shard_pause_end(local);
+	}
 	if (local->runnable != local->followed)
 		*changed = true;
 	local->followed = local->runnable;

@@ -230,28 +230,47 @@ COMMENT ON FUNCTION shard.inbox_blocker(int4, int4, text) IS 'process that keeps
 /*
  * What waits on this node. place: inbox, not looked at yet; stash, waits for
  * its entity or its type; ordered, waits for lower numbers than its number; parked, waits
- * for its shard's home. type_name is NULL for
- * a type that was dropped. INSERT and COPY of the first three columns send, as
+ * for its shard's home. waits_for, of one in the stash: of a start that failed and a pause of the shard the one that is
+ * over last, whose time and error it then has. type_name is NULL for a type that was dropped. INSERT and COPY of the first three columns send, as
  * shard_tell() does.
  */
 CREATE VIEW @extschema@.shard_inbox AS
 SELECT t.type_name, CASE WHEN shard.payload_readable(r.type_id) THEN r.entity_id END AS entity_id, r.message, r.seq, r.place, r.attempts, r.next_at, r.sqlstate,
-       r.error, r.blocked_by, r.number
+       r.error, r.blocked_by, r.number,
+       CASE
+           WHEN r.place <> 'stash' OR NOT shard.payload_readable(r.type_id) THEN NULL
+           WHEN t.mode <> 'hosting' OR t.problem IS NOT NULL THEN 'type'
+           WHEN r.what IS NOT NULL THEN r.what
+           WHEN r.blocked_by IS NOT NULL THEN 'lock'
+           WHEN r.attempts > 0 THEN 'retry'
+       END AS waits_for
 FROM (
     SELECT i.type_id, i.entity_id, i.message, i.seq, 'inbox' AS place, 0 AS attempts,
            NULL::timestamptz AS next_at, NULL::text AS sqlstate, NULL::text AS error,
-           NULL::int4 AS blocked_by, NULL::int8 AS number
+           NULL::int4 AS blocked_by, NULL::int8 AS number, NULL::text AS what
     FROM shard.inbox_rows() i
     UNION ALL
     SELECT h.type_id, h.entity, shard.payload_json(h.type_id, h.payload), h.seq, h.place,
-           h.attempts, h.next_at, CASE WHEN shard.payload_readable(h.type_id) THEN h.sqlstate END,
-           CASE WHEN shard.payload_readable(h.type_id) THEN h.error END,
+           h.attempts, CASE WHEN w.what IS NULL THEN h.next_at ELSE w.next_at END,
+           CASE WHEN shard.payload_readable(h.type_id) THEN coalesce(h.sqlstate, w.sqlstate) END,
+           CASE WHEN shard.payload_readable(h.type_id) THEN coalesce(h.error, w.error) END,
            CASE h.place WHEN 'stash' THEN shard.inbox_blocker(h.type_id, h.shard, h.entity) END,
-           CASE WHEN shard.payload_readable(h.type_id) THEN h.number END
+           CASE WHEN shard.payload_readable(h.type_id) THEN h.number END,
+           w.what
     FROM shard.held_here h
+    LEFT JOIN LATERAL (
+        SELECT CASE WHEN s.next_at IS NULL THEN 'quarantine' ELSE 'start' END AS what, s.next_at, s.sqlstate, s.error
+        FROM shard.held s
+        WHERE s.type_id = h.type_id AND s.shard = h.shard AND s.entity = h.entity AND s.place = 'start'
+        UNION ALL
+        SELECT 'pause', p.next_at, p.sqlstate, p.error
+        FROM shard.held p
+        WHERE p.type_id = h.type_id AND p.shard = h.shard AND p.pauses AND p.next_at > clock_timestamp()
+        ORDER BY next_at DESC NULLS FIRST LIMIT 1
+    ) w ON h.place = 'stash'
     UNION ALL
     SELECT p.type_id, p.entity, shard.payload_json(p.type_id, p.payload), p.arrival, 'parked', 0,
-           NULL, NULL, NULL, NULL, NULL
+           NULL, NULL, NULL, NULL, NULL, NULL
     FROM shard.parked p
     WHERE p.kind IN (1, 7, 13, 14, 15, 27, 28)
 ) r LEFT JOIN shard.type t USING (type_id);

@@ -101,7 +101,7 @@ for my $step (@steps)
 			WHERE entity_id = '$point'"), 't', 'its state says so, and it is not remembered');
 		is(value("SELECT (SELECT string_agg(message->>'what', ' ') FROM shard_dead_letters WHERE entity_id = '$point') || ' '
 			|| (SELECT string_agg(concat_ws(' ', number, attempts, outcome), ', ') FROM shard_history('life', '$point'))"),
-			'bad 1 1 dead letter', 'its failure was judged and given up once');
+			'bad 3 1 dead letter, 2 2 quarantine, 1 1 retry', 'its failure was judged and given up once, and so were its starts');
 		$node->wait_until(q{SELECT count(DISTINCT entity) = 3 FROM seen JOIN pg_stat_activity USING (pid) WHERE entity LIKE 'other%' AND what = 'start'
 			AND backend_type = 'shard region'}, 'the others to run');
 	}
