@@ -443,6 +443,25 @@ SELECT shard_drain();
 SELECT shard_drop_type('forgets');
 SELECT shard_drop_type('forgets', force => true);
 SELECT count(*) FROM shard.timer WHERE type_id NOT IN (SELECT type_id FROM shard.type);
+-- Timers that are late are in shard_health(), if their type can run.
+SELECT shard_schedule('timed', 'late', '1', after => '1 h', name => 'a'), shard_schedule('timed', 'late', '2', after => '1 h', name => 'b');
+SELECT shard_drain();
+UPDATE shard.timer SET due = due - interval '2 h' WHERE entity = 'late';
+SELECT regexp_replace(p, 'since [^;]*;', 'since ...;') FROM shard_health(), unnest(problems) p WHERE p ~ 'late';
+SELECT shard_stop_type('timed');
+SELECT count(*) FROM shard_health(), unnest(problems) p WHERE p ~ 'are late';
+SELECT shard_start('timed', 'note', max_attempts => 1, max_message_size => 10240);
+SELECT shard_cancel('timed', 'late', 'a'), shard_cancel('timed', 'late', 'b');
+SELECT shard_drain();
+
+-- A row that was damaged fires once more, and ends.
+SELECT shard_schedule('timed', 'hurt', '"hurt"', after => '1 h', every => '1 h', name => 'hurt', missed => 'all');
+SELECT shard_drain();
+UPDATE shard.timer SET every = '0', due = clock_timestamp() + interval '500 ms' WHERE name = 'hurt';
+SELECT shard_schedule('timed', 'hurt', '"at once"', after => '0 s', name => 'poke');
+SELECT until('(SELECT count(*) = 0 FROM shard_timers WHERE entity_id = ''hurt'')');
+SELECT message FROM seen WHERE entity = 'hurt' ORDER BY pos;
+
 SELECT shard_drop_type('timed', force => true);
 SELECT count(*) FROM shard.timer;
 SET client_min_messages = warning;

@@ -227,9 +227,22 @@ find_firing(const ShardTimerOwner *owner, const ShardRow *row, ShardTimer *timer
 	return is_same(timer, &firing);
 }
 
+/* Only a superuser, or a dump that was changed, can have stored such a row; this is said once, as the row ends. */
+static void
+report_damage(const ShardEntity *entity, const ShardTimer *timer)
+{
+	ereport(WARNING,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("timer \"%s\" of entity \"%s\" of type \"%s\" is damaged: its next time is not "
+					"later than this one",
+					timer->name, entity->id, entity->local->type->name),
+			 errdetail("It fires this time, and ends."),
+			 errhint("Schedule it again with shard_schedule().")));
+}
+
 /* What comes after this firing. Returns whether it runs. */
 static bool
-plan(ShardFiring *firing)
+plan(const ShardEntity *entity, ShardFiring *firing)
 {
 	ShardTimer *timer = &firing->timer;
 	ShardTimerStep step;
@@ -237,6 +250,9 @@ plan(ShardFiring *firing)
 	firing->goes_on = false;
 	if (!timer->repeats)
 		return true;
+	if (!shard_timer_advances(timer->period, shard_timer_at, timer) &&
+		shard_timer_at(timer, timer->period) != SHARD_TIMER_NEVER)
+		report_damage(entity, timer);
 	step = shard_timer_step(timer->missed, timer->period, GetCurrentTimestamp(), shard_timer_at,
 							timer);
 	firing->goes_on = step.goes_on;
@@ -307,7 +323,7 @@ shard_timer_meet(ShardEntity *entity, const ShardRow *row)
 		pfree(firing);
 	else if (timer->idle != 0 && rests(entity, timer, entity->last_message_at))
 		pfree(firing);
-	else if (!plan(firing))
+	else if (!plan(entity, firing))
 		skip(entity, firing);
 	else
 	{
@@ -386,7 +402,7 @@ shard_timer_give_up(ShardEntity *entity, ShardRow *dead)
 
 	if (find_firing(&owner, dead, &firing.timer))
 	{
-		(void) plan(&firing);
+		(void) plan(entity, &firing);
 		dead->kind = SHARD_KIND_TELL;
 		dead->payload = firing.timer.message;
 		dead->payload_len = firing.timer.message_len;

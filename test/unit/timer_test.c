@@ -80,6 +80,26 @@ test_end(void)
 	   "the one before is not");
 }
 
+/* Periods of no length, or that go back: of a row that was damaged. */
+static int64
+stands(const void *context, int64 period)
+{
+	return 100 - *(const int64 *) context * period;
+}
+
+static void
+test_damaged(void)
+{
+	for (int64 back = 0; back <= 1; back++)
+		for (int missed = SHARD_TIMER_ONCE; missed <= SHARD_TIMER_SKIP; missed++)
+		{
+			ShardTimerStep step = shard_timer_step(missed, 3, 500, stands, &back);
+
+			ok(step.runs && !step.goes_on, "a timer that does not advance runs once, and ends, %s",
+			   shard_timer_missed_names[missed]);
+		}
+}
+
 /* The period is looked for in steps that double: a century of milliseconds costs as much as a few of them. */
 static void
 test_cost(void)
@@ -127,6 +147,7 @@ main(void)
 	test_missed();
 	test_clock_set_back();
 	test_end();
+	test_damaged();
 	test_cost();
 	test_summer_time();
 	test_receive();

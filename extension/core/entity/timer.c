@@ -3,7 +3,8 @@
  *		When a timer of an entity is due again, and what becomes of the times that were missed (E34, E35).
  *
  * A clock that is set back makes nothing run twice: a period is never followed by itself or an earlier one. One that is
- * set forward makes times be missed, like a downtime.
+ * set forward makes times be missed, like a downtime. A timer whose next period begins no later than the present one, as
+ * of a row that was damaged, would never come to an end: its present firing is the last.
  */
 #ifndef FRONTEND
 #include "postgres.h"
@@ -36,12 +37,20 @@ next_after(int64 period, int64 now, ShardTimerAt at, const void *context)
 	return low + 1;
 }
 
+bool
+shard_timer_advances(int64 period, ShardTimerAt at, const void *context)
+{
+	return at(context, period + 1) > at(context, period);
+}
+
 ShardTimerStep
 shard_timer_step(ShardTimerMissed missed, int64 period, int64 now, ShardTimerAt at,
 				 const void *context)
 {
 	ShardTimerStep step = {.runs = true, .period = period + 1};
 
+	if (!shard_timer_advances(period, at, context))
+		return step;
 	if (missed != SHARD_TIMER_ALL)
 		step.period = next_after(period, now, at, context);
 #ifndef SHARD_MUTANT_TIMER_SKIPS_NOTHING

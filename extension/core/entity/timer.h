@@ -33,6 +33,9 @@ typedef struct ShardTimerStep
 	int64 period; /* with this period */
 } ShardTimerStep;
 
+/* Whether the next period begins later than this one; always, but for a row that was damaged. */
+extern bool shard_timer_advances(int64 period, ShardTimerAt at, const void *context);
+
 /* A timer that repeats is met now, in this period. */
 extern ShardTimerStep shard_timer_step(ShardTimerMissed missed, int64 period, int64 now,
 									   ShardTimerAt at, const void *context);

@@ -382,6 +382,7 @@ check_all(ShardHealth *problems)
 	shard_health_supervision(problems);
 	if (RecoveryInProgress())
 		return;
+	shard_health_timers(problems);
 	shard_health_states(problems);
 	foreach (cell, shard_admin_lock_holders())
 		shard_health_add(problems, lfirst(cell));

@@ -23,6 +23,9 @@ extern void shard_health_strategies(ShardHealth *health);
 /* health_supervision.c: shards that pause, and messages that fail again and again. */
 extern void shard_health_supervision(ShardHealth *health);
 
+/* health_timers.c: timers that are late. */
+extern void shard_health_timers(ShardHealth *health);
+
 /*
  * health_table.c: tables of the extension that other sessions have locked for a second. False: nothing else can be
  * looked at.
