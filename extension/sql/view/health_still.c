@@ -96,24 +96,26 @@ typedef struct Look
 
 /*
  * Parts of the queries. Of the messages that could have been handled for a while, only a limited number is looked at,
- * and of these the first one of each entity. An entity whose row or table is locked waits for that; by a prepared
- * transaction, too.
+ * and of these the first one of each entity. Whether a type can run is found once for each type. An entity whose row or
+ * table is locked waits for that; by a prepared transaction, too.
  */
 #define LONG_AGO "clock_timestamp() - $1 * interval '1 second'"
 #define DUE(place, key) \
-	"WITH due AS MATERIALIZED (" \
+	"WITH runs AS MATERIALIZED (" \
+	" SELECT t.* FROM shard.type t" \
+	" WHERE t.mode = 'hosting' AND coalesce(shard.type_problem(t.type_id), t.problem) IS NULL)," \
+	" due AS MATERIALIZED (" \
 	" SELECT h.type_id, h.shard, h.entity, h." key ", greatest(h.held_at, h.next_at) AS since" \
-	" FROM shard.held h" \
-	" WHERE h.place = '" place "' AND greatest(h.held_at, h.next_at) < " LONG_AGO " LIMIT 100000)" \
+	" FROM shard.held h JOIN runs USING (type_id)" \
+	" WHERE h.place = '" place "' AND greatest(h.held_at, h.next_at) < " LONG_AGO \
+	" AND NOT EXISTS (SELECT FROM shard.held p WHERE p.type_id = h.type_id AND p.shard = h.shard" \
+	"  AND p.pauses AND p.next_at > " LONG_AGO ") LIMIT 20000)" \
 	" SELECT c.type_id, c.shard, c.type_name, c.entity, c." key ", c.since FROM (" \
 	" SELECT t.type_name, t.state_table, m.*" \
 	" FROM (SELECT DISTINCT ON (d.type_id, d.shard, d.entity) d.* FROM due d" \
 	"       ORDER BY d.type_id, d.shard, d.entity, d." key ") m" \
-	" JOIN shard.type t ON t.type_id = m.type_id AND t.mode = 'hosting'" \
-	" AND coalesce(shard.type_problem(t.type_id), t.problem) IS NULL" \
-	" JOIN shard.own o ON o.type_id = m.type_id AND o.shard = m.shard AND o.state = 'active'" \
-	" AND NOT EXISTS (SELECT FROM shard.held p WHERE p.type_id = m.type_id AND p.shard = m.shard" \
-	"  AND p.pauses AND p.next_at > " LONG_AGO ")"
+	" JOIN runs t ON t.type_id = m.type_id" \
+	" JOIN shard.own o ON o.type_id = m.type_id AND o.shard = m.shard AND o.state = 'active'"
 #define OLDEST " ORDER BY m.since LIMIT 1000) c"
 #define NOT_LOCKED \
 	" shard.inbox_blocker(c.type_id, c.shard, c.entity) IS NULL" \

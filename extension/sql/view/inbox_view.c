@@ -186,6 +186,48 @@ find_locker(Relation table, int32 shard, Datum entity)
 	return pid;
 }
 
+/* Who has state tables locked, as of the statement's first look at each. */
+typedef struct TableLocker
+{
+	int32 type_id;
+	int pid; /* 0: nobody */
+} TableLocker;
+
+typedef struct TableLockers
+{
+	int count;
+	int room;
+	TableLocker *of;
+} TableLockers;
+
+/*
+ * The process that has a type's state table locked; 0 if there is none. To find it is to read all locks of the server,
+ * which the statement does once for a type, not for each message.
+ */
+static int
+find_table_locker(const ShardType *type, FmgrInfo *function)
+{
+	TableLockers *lockers = function->fn_extra;
+
+	if (lockers == NULL)
+	{
+		lockers = MemoryContextAllocZero(function->fn_mcxt, sizeof(TableLockers));
+		lockers->room = 16;
+		lockers->of = MemoryContextAlloc(function->fn_mcxt, lockers->room * sizeof(TableLocker));
+		function->fn_extra = lockers;
+	}
+	for (int i = 0; i < lockers->count; i++)
+		if (lockers->of[i].type_id == type->type_id)
+			return lockers->of[i].pid;
+	if (lockers->count == lockers->room)
+	{
+		lockers->room *= 2;
+		lockers->of = repalloc(lockers->of, lockers->room * sizeof(TableLocker));
+	}
+	lockers->of[lockers->count] = (TableLocker){type->type_id, shard_state_table_locker(type)};
+	return lockers->of[lockers->count++].pid;
+}
+
 /*
  * shard.inbox_blocker(type_id int4, shard int4, entity_id text) returns int4
  *
@@ -201,7 +243,7 @@ shard_inbox_view_blocker(PG_FUNCTION_ARGS)
 
 	if (type == NULL || type->mode != SHARD_MODE_HOSTING || type->problem != NULL)
 		PG_RETURN_NULL();
-	pid = shard_state_table_locker(type);
+	pid = find_table_locker(type, fcinfo->flinfo);
 	if (pid == 0 && ConditionalLockRelationOid(type->state_table, AccessShareLock))
 	{
 		table = try_table_open(type->state_table, NoLock);
