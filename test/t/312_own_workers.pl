@@ -56,7 +56,7 @@ refused(q{SELECT shard_alter('plain', 'worker', 'own')}, qr/setting "worker" .*\
 refused(q{SELECT shard_start('plain', 'process', worker => 'own')}, qr/worker/, 'nor by a second start');
 $node->safe_psql('postgres', join(';', map { "SELECT shard_start('own$_', 'process', worker => 'own')" } 1 .. 3));
 refused(q{SELECT shard_start('x', 'process', worker => 'own')},
-	qr/ERROR:  53400: cannot start entity type "x": .*\nDETAIL:  8 owners and types with worker "own" .*\nHINT:  Start the type with worker "shared"/, 'more than there are');
+	qr/ERROR:  53400: cannot start entity type "x": .*\nDETAIL:  8 owners and types with worker "own" .*\nHINT:  Start the type with worker "shared".*: "own", "own1", "own2", "own3"\./, 'more than there are');
 is($node->safe_psql('postgres', q{SELECT count(*) FROM shard_types WHERE type_name = 'x'}), 0, 'nothing of it stays');
 $node->safe_psql('postgres', q{SELECT shard_start('x', 'process')});
 is(process('x'), process('plain'), 'sharing is always possible');

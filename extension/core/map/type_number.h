@@ -116,7 +116,7 @@ extern int shard_type_number_owners(const ShardNumberedType *types, int count, i
 	"Start the type as one of these owners and with worker \"shared\", or let owners share workers with " \
 	"shard.owners_may_share_workers."
 #define SHARD_TYPE_NUMBER_HINT_OWN \
-	"Start the type with worker \"shared\", or drop a type that has workers of its own."
+	"Start the type with worker \"shared\", or drop one that has workers of its own: %s."
 
 /* Why there is no room, and what can be done. */
 #define SHARD_TYPE_ROOM_WHY "too many entity types or shards"

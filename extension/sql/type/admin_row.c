@@ -6,6 +6,7 @@
 
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
+#include "lib/stringinfo.h"
 #include "utils/builtins.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
@@ -141,6 +142,30 @@ add_numbered(ShardType *type, void *arg)
 							 type->own_worker ? pstrdup(type->name) : NULL}};
 }
 
+static int
+compare_names(const ListCell *a, const ListCell *b)
+{
+	return strcmp(lfirst(a), lfirst(b));
+}
+
+/* The names of the types that have workers of their own. */
+static char *
+names_of_own(const Numbered *numbered)
+{
+	List *own = NIL;
+	ListCell *cell;
+	StringInfoData names;
+
+	for (int i = 0; i < numbered->count; i++)
+		if (numbered->types[i].party.alone != NULL)
+			own = lappend(own, unconstify(char *, numbered->types[i].party.alone));
+	list_sort(own, compare_names);
+	initStringInfo(&names);
+	foreach (cell, own)
+		appendStringInfo(&names, "%s\"%s\"", names.len == 0 ? "" : ", ", (char *) lfirst(cell));
+	return names.data;
+}
+
 /*
  * The group of lanes for a new type. In a cluster with others its coordinator says that.
  */
@@ -149,9 +174,11 @@ group_of(const ShardAdminType *type, int32 last)
 {
 	Numbered numbered = {0};
 	ShardTypeParty party;
+	char *own;
 	int group;
 
 	shard_registry_each(add_numbered, &numbered);
+	own = names_of_own(&numbered);
 	shard_registry_each_dropped(add_numbered, &numbered);
 	party.owner = psprintf("%u", type->owner);
 	party.alone =
@@ -159,11 +186,11 @@ group_of(const ShardAdminType *type, int32 last)
 	group = shard_type_number_group(numbered.types, numbered.count, party, last,
 									shard_owners_may_share_workers);
 	if (group < 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-				 errmsg(SHARD_TYPE_NUMBER_ERROR, type->name, SHARD_TYPE_NUMBER_WHY),
-				 errdetail(SHARD_TYPE_NUMBER_DETAIL, SHARD_GROUPS),
-				 errhint("%s", party.alone ? SHARD_TYPE_NUMBER_HINT_OWN : SHARD_TYPE_NUMBER_HINT)));
+		ereport(ERROR, (errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+						errmsg(SHARD_TYPE_NUMBER_ERROR, type->name, SHARD_TYPE_NUMBER_WHY),
+						errdetail(SHARD_TYPE_NUMBER_DETAIL, SHARD_GROUPS),
+						party.alone && own[0] != '\0' ? errhint(SHARD_TYPE_NUMBER_HINT_OWN, own)
+													  : errhint(SHARD_TYPE_NUMBER_HINT)));
 	return group;
 }
 
