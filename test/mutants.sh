@@ -28,6 +28,7 @@ later=test/t/340_replies_come_later.pl
 requests=test/t/345_requests_survive_crashes.pl
 reshard=test/t/350_resharding_survives_crashes.pl
 reshard_cluster=test/t/177_resharding_in_a_cluster.pl
+walls=test/attack/423_resharding_is_a_guests_stay.pl
 declare -A noticed_by=(
   # of what one node does
   [CURSOR_BY_ID]="$one_node test/t/020_crash_ledger.pl"  # rows of senders still open are passed for ever, as by a plain increasing id
@@ -81,6 +82,8 @@ declare -A noticed_by=(
   [QUEUE_FORGOTTEN]=$numbers      # what waits of an entity is forgotten when its position is read
   [ORDER_IGNORED]=test/t/159_partitions_are_reassigned.pl  # numbers of messages are not looked at
   [GONE_TYPES_KEPT]=test/t/192_dropped_after_a_leave.pl  # packets of a type that is gone are kept
+  [RESHARD_WITHOUT_WALLS]=$walls  # triggers that resharding fires are no guests
+  [RESHARD_DEFERS]=$walls         # triggers that are deferred are left to the commit
   [RECEIVED_TWICE]=test/t/109_load_without_faults.pl  # rows are stored twice, and marks are not looked at
 )
 mapfile -t mutants < <(for name in "${!noticed_by[@]}"; do echo "${noticed_by[$name]} $name"; done | sort | sed 's/.* //')

@@ -549,10 +549,12 @@ shard_state_copy_begin_write(ShardStateCopy *copy)
 {
 	TriggerDesc *triggers;
 
+	if (copy->table.estate != NULL)
+		return;
 	shard_state_door_begin_write(&copy->table);
 	triggers = copy->table.result->ri_TrigDesc;
 
-	for (int i = 0; triggers != NULL && !copy->as_replica && i < triggers->numtriggers; i++)
+	for (int i = 0; triggers != NULL && i < triggers->numtriggers; i++)
 	{
 		Trigger *trigger = &triggers->triggers[i];
 
@@ -561,7 +563,6 @@ shard_state_copy_begin_write(ShardStateCopy *copy)
 		else if (trigger->tgenabled != TRIGGER_FIRES_ALWAYS)
 			trigger->tgenabled = TRIGGER_DISABLED;
 	}
-	copy->as_replica = true;
 }
 
 void

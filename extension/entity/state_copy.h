@@ -28,7 +28,6 @@ typedef struct ShardStateCopy
 	int n_fields;
 	ShardStateField *fields; /* as the old home's table has them */
 	MemoryContext row;
-	bool as_replica; /* new home: the triggers that fire are those of a replica */
 } ShardStateCopy;
 
 /*
@@ -58,7 +57,10 @@ shard_state_copy_put_rows(ShardStateCopy *copy, int32 shard, const char *after, 
 extern void
 shard_state_copy_match(ShardStateCopy *copy, ShardReader *columns, int32 node, int32 self);
 
-/* Rows are about to be written, which are no news to anybody: triggers fire as those of a replica. */
+/*
+ * Rows are about to be written, which are no news to anybody: triggers fire as those of a replica. The writing ends with
+ * the copy, or with shard_state_door_end_write().
+ */
 extern void shard_state_copy_begin_write(ShardStateCopy *copy);
 
 /* New home: stores count rows, whose fields the reader has. */

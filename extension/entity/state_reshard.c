@@ -8,6 +8,9 @@
  * looked at twice. Rows are read by the primary key, and written as a copy is: indexes and constraints hold, and
  * triggers fire as those of a replica.
  *
+ * All of that is the owner's code, in a session of the caller's: each row is written by a guest (registry/guest.h), whose
+ * time it is, and what is queued behind a row runs with it. Nothing is deferred to the commit, which is the caller's.
+ *
  * If the process dies right here: the rows of the transaction are where they were; the next walk meets them again.
  */
 #include "postgres.h"
@@ -20,10 +23,14 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
+#include "base/constraints.h"
 #include "entity/state_copy.h"
 #include "entity/state_door.h"
 #include "entity/state_reshard.h"
+#include "registry/guest.h"
+#ifdef SHARD_MUTANT_RESHARD_WITHOUT_WALLS
 #include "registry/security.h"
+#endif
 
 #include "base/compat.h"
 
@@ -70,50 +77,80 @@ find_shards(const ShardStateTable *table, ShardType *target, Slice *slice)
 	}
 }
 
-/* Writes a row with another shard. */
-static void
-move_row(ShardStateCopy *copy, HeapTuple row, int32 shard)
+/* A row that goes to another shard. */
+typedef struct Move
 {
-	ShardStateTable *table = &copy->table;
+	ShardStateCopy *copy;
+	HeapTuple row;
+	int32 shard;
+} Move;
+
+/* The row as it is, in the table's slot for that, and as it is to be. */
+static void
+form_rows(const Move *move)
+{
+	ShardStateTable *table = &move->copy->table;
 	TupleTableSlot *next = table->next;
-	MemoryContext old = MemoryContextSwitchTo(copy->row);
 	int natts = next->tts_tupleDescriptor->natts;
 
-	ExecForceStoreHeapTuple(row, table->row, false);
-	table->row->tts_tid = row->t_self;
+	ExecForceStoreHeapTuple(move->row, table->row, false);
+	table->row->tts_tid = move->row->t_self;
 	ExecClearTuple(next);
 	slot_getallattrs(table->row);
 	memcpy(next->tts_values, table->row->tts_values, natts * sizeof(Datum));
 	memcpy(next->tts_isnull, table->row->tts_isnull, natts * sizeof(bool));
-	next->tts_values[table->shard_column - 1] = Int32GetDatum(shard);
+	next->tts_values[table->shard_column - 1] = Int32GetDatum(move->shard);
 	ItemPointerSetInvalid(&next->tts_tid);
 	ExecStoreVirtualTuple(next);
+}
+
+/* Writes a row with another shard, with all that this runs. As the type's owner, a guest here. */
+static void
+write_row(void *argument)
+{
+	const Move *move = argument;
+	ShardStateTable *table = &move->copy->table;
+
+	shard_state_copy_begin_write(move->copy);
+	form_rows(move);
 	shard_state_door_update(table);
-	if (!ItemPointerIsValid(&next->tts_tid))
+	if (!ItemPointerIsValid(&table->next->tts_tid))
 		ereport(ERROR,
 				(errcode(ERRCODE_TRIGGERED_ACTION_EXCEPTION),
 				 errmsg("a trigger on state table \"%s\" suppressed the move of an entity to "
 						"another shard",
 						RelationGetRelationName(table->rel)),
 				 errhint("Let BEFORE triggers that are enabled always return the row.")));
-	MemoryContextSwitchTo(old);
-	MemoryContextReset(copy->row);
-	ResetPerTupleExprContext(table->estate);
+	shard_state_door_end_write(table);
 }
 
-/* Writes the rows that belong elsewhere; as the type's owner. */
+/* Writes the rows that belong elsewhere. */
 static void
 move_rows(ShardStateReshard *walk, ShardStateCopy *copy, const Slice *slice)
 {
+	MemoryContext old = MemoryContextSwitchTo(copy->row);
+#ifdef SHARD_MUTANT_RESHARD_WITHOUT_WALLS
+	ShardSecurity security = {0};
+#endif
+
 	for (int i = 0; i < slice->count; i++)
 	{
-		if (slice->shard[i] == walk->shard)
+		Move move = {copy, slice->row[i], slice->shard[i]};
+
+		if (move.shard == walk->shard)
 			continue;
 		CHECK_FOR_INTERRUPTS();
-		shard_state_copy_begin_write(copy);
-		move_row(copy, slice->row[i], slice->shard[i]);
+#ifdef SHARD_MUTANT_RESHARD_WITHOUT_WALLS
+		shard_security_begin(&security, copy->type);
+		write_row(&move);
+		shard_security_end(&security);
+#else
+		shard_guest_run(copy->type, SHARD_GUEST_STORES, write_row, &move);
+#endif
+		MemoryContextReset(copy->row);
 		walk->moved++;
 	}
+	MemoryContextSwitchTo(old);
 }
 
 /* Goes on behind the slice, or with the next shard that has rows. */
@@ -145,7 +182,6 @@ void
 shard_state_reshard(ShardStateReshard *walk, const ShardType *type, ShardType *target)
 {
 	ShardStateCopy copy;
-	ShardSecurity security = {0};
 	Slice *slice = palloc(sizeof(Slice));
 
 	walk->moved = 0;
@@ -155,11 +191,12 @@ shard_state_reshard(ShardStateReshard *walk, const ShardType *type, ShardType *t
 	shard_state_copy_open(&copy, type);
 	read_slice(walk, &copy.table, slice);
 	find_shards(&copy.table, target, slice);
-	shard_security_begin(&security, type);
+#ifndef SHARD_MUTANT_RESHARD_DEFERS
+	shard_constraints_immediate();
+#endif
 	move_rows(walk, &copy, slice);
 	go_on(walk, &copy, slice);
 	shard_state_copy_close(&copy);
-	shard_security_end(&security);
 	PopActiveSnapshot();
 	for (int i = 0; i < slice->count; i++)
 		heap_freetuple(slice->row[i]);

@@ -1,6 +1,6 @@
 /*
  * registry/guest.c
- *		Code of a type (the guest) in the session of another user, who sends or tries.
+ *		Code of a type (the guest) in the session of another user, who sends, tries or reshards.
  *
  * A cursor is found by its name, by any code that knows it, and PL/pgSQL opens, fetches from and closes cursors without
  * a statement that a hook would see. What the server refuses to all of them is a cursor that is running. So while a
@@ -167,7 +167,7 @@ close_portals(void)
 	}
 }
 
-/* A handler on trial does not wait longer for a lock than in a worker: locks that it has are the owner's. */
+/* What can lock rows does not wait longer for a lock than in a worker: locks that it has are the owner's. */
 static void
 limit_lock_waits(void)
 {
@@ -220,13 +220,18 @@ show_nothing(Oid owner)
 static void
 late(const ShardType *type, ShardGuestKind kind)
 {
-	ereport(ERROR,
-			(errcode(ERRCODE_QUERY_CANCELED),
-			 kind == SHARD_GUEST_TRIES
-				 ? errmsg("the handler ran longer than its handler_timeout")
-				 : errmsg("an extractor of entity type \"%s\" ran longer than its handler_timeout",
-						  type->name),
-			 errhint("Make it faster, or raise the limit with shard_alter.")));
+	const char *hint = "Make it faster, or raise the limit with shard_alter.";
+
+	if (kind == SHARD_GUEST_TRIES)
+		ereport(ERROR,
+				(errcode(ERRCODE_QUERY_CANCELED),
+				 errmsg("the handler ran longer than its handler_timeout"), errhint("%s", hint)));
+	ereport(ERROR, (errcode(ERRCODE_QUERY_CANCELED),
+					errmsg("%s of entity type \"%s\" ran longer than its handler_timeout",
+						   kind == SHARD_GUEST_STORES ? "a trigger or constraint on the state table"
+													  : "an extractor",
+						   type->name),
+					errhint("%s", hint)));
 }
 
 void
@@ -236,7 +241,7 @@ shard_guest_run(const ShardType *type, ShardGuestKind kind, ShardGuestCode code,
 
 	note_portals(&guest);
 	shard_security_begin(&guest.security, type);
-	if (kind == SHARD_GUEST_TRIES)
+	if (kind != SHARD_GUEST_READS)
 		limit_lock_waits();
 	show_nothing(type->owner);
 	shard_guest_comes(Max(here, kind), type->owner, guest.security.saved_user);

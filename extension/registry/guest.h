@@ -1,9 +1,9 @@
 /*
  * registry/guest.h
- *		Code of a type (the guest) in the session of another user, who sends or tries.
+ *		Code of a type (the guest) in the session of another user, who sends, tries or reshards.
  *
- * Extractors run where a message is sent, and shard_try() runs a handler where it is called: in a session that is a
- * client's, or serves the handler of another user. User, rights and settings are the owner's (security.h). This is the
+ * Extractors run where a message is sent, shard_try() runs a handler where it is called, and so does shard_reshard()
+ * triggers and constraints of a state table: in a session that is a client's, or serves the handler of another user. User, rights and settings are the owner's (security.h). This is the
  * door to the rest: what the session has open is out of the guest's reach, and what the guest opens is closed behind
  * it.
  */
@@ -18,6 +18,7 @@
 typedef enum ShardGuestKind
 {
 	SHARD_GUEST_NONE, /* no guest is here */
+	SHARD_GUEST_STORES, /* what a write to a state table runs: as the next one, in a transaction that is for it alone */
 	SHARD_GUEST_TRIES, /* a handler on trial: what is undone with its subtransaction, the caller has begun one */
 	SHARD_GUEST_READS /* an extractor: queries */
 } ShardGuestKind;

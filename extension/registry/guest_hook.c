@@ -31,6 +31,7 @@ static object_access_hook_type previous_hook = NULL;
 static LocalTransactionId prepared_in[SHARD_GUEST_READS + 1] = {InvalidLocalTransactionId};
 
 static const char *const places[] = {
+	[SHARD_GUEST_STORES] = "while entities move to other shards",
 	[SHARD_GUEST_TRIES] = "in a handler that is tried",
 	[SHARD_GUEST_READS] = "in an extractor",
 };
@@ -77,7 +78,7 @@ shard_guest_check_statement(const Node *statement)
 	ShardGuestKind kind = shard_guest_here();
 
 	if (likely(kind == SHARD_GUEST_NONE) ||
-		(kind == SHARD_GUEST_TRIES && !is_about_session(statement)))
+		(kind != SHARD_GUEST_READS && !is_about_session(statement)))
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
@@ -87,7 +88,7 @@ shard_guest_check_statement(const Node *statement)
 			 kind == SHARD_GUEST_READS
 				 ? errhint("Extractors may run queries only. What has to be set can be set with "
 						   "CREATE FUNCTION ... SET.")
-				 : errhint("The code can do so when it runs as a handler.")));
+				 : errhint("The code can do so when a message is handled.")));
 }
 
 /* The least strict kind of guest that is refused the function; stricter kinds are, too. SHARD_GUEST_NONE: no guest is. */
@@ -127,7 +128,7 @@ least_refused(Oid function)
 		case F_PG_PREPARED_STATEMENT:
 		case F_PG_LISTENING_CHANNELS:
 		case F_CURRENT_QUERY:
-			return SHARD_GUEST_TRIES;
+			return SHARD_GUEST_STORES;
 
 		/* what is good until the transaction ends, or is not undone with a subtransaction */
 		case F_PG_ADVISORY_XACT_LOCK_INT8:

@@ -94,11 +94,13 @@ check_transaction_timeout(int *value, void **extra, GucSource source)
 	return next_transaction_timeout == NULL || next_transaction_timeout(value, extra, source);
 }
 
-/* A handler on trial does not wait longer for a lock than it would in a worker. */
+/* What can lock rows does not wait longer for a lock than it would in a worker. */
 static bool
 waits_too_long(int lock_timeout)
 {
-	return shard_guest_here() == SHARD_GUEST_TRIES &&
+	ShardGuestKind kind = shard_guest_here();
+
+	return kind != SHARD_GUEST_NONE && kind != SHARD_GUEST_READS &&
 		   (lock_timeout == 0 || lock_timeout > shard_handler_lock_timeout);
 }
 
@@ -108,7 +110,7 @@ check_lock_timeout(int *value, void **extra, GucSource source)
 	if (source == PGC_S_SESSION && waits_too_long(*value))
 	{
 		refuse("lock_timeout");
-		GUC_check_errdetail("A handler that is tried waits for locks as long as "
+		GUC_check_errdetail("Code of an entity type waits for locks as long as "
 							"shard.handler_lock_timeout says.");
 		return false;
 	}
