@@ -269,6 +269,9 @@ typedef struct ShardLocalType
 	Oid state_table; /* as of the entities in memory; InvalidOid: the type is a proxy, or dropped */
 	bool dropped;	 /* the type was dropped here, as of the entities in memory */
 	bool reread;	 /* what is held of the type has to be read again */
+	bool
+		sought; /* whether something was held of the type before its shards had homes was looked at, */
+	bool brought;			 /* and there was: it came with the type's number (E64) */
 	ShardShardCount **pages; /* of SHARD_LOCAL_PAGE shards each; NULL: none of them was met */
 	int n_pages;
 	int64 dead_room;			 /* dead letters that may come before they are counted again */

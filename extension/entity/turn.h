@@ -245,6 +245,9 @@ extern void shard_residents_load_all(ShardLanes lanes);
 /* A shard has become active in this turn: loads its entities that have rows in the stash. */
 extern void shard_residents_load(int32 type_id, int shard);
 
+/* The same for a shard that has its first home. */
+extern void shard_residents_begin(int32 type_id, int shard);
+
 /* A shard has become active in this turn: its remembered entities are to start. */
 extern void shard_residents_arrive(int32 type_id, int shard);
 

@@ -120,7 +120,9 @@ shard_routing_own_changed(const ShardRoute *route, const ShardOwn *before)
 	/*
 	 * the shard's stash came with it, or was let go when it was sealed; the stash of a shard that was clearing is known
 	 */
-	if (is && !was && before->state != SHARD_HOME_NONE && before->state != SHARD_HOME_CLEARING)
+	if (is && before->state == SHARD_HOME_NONE)
+		shard_residents_begin(route->type_id, route->shard);
+	else if (is && !was && before->state != SHARD_HOME_CLEARING)
 		shard_residents_load(route->type_id, route->shard);
 	if (is && !was)
 		shard_residents_arrive(route->type_id, route->shard);

@@ -14,6 +14,7 @@ my $node = ShardCluster->create('first', fsync => 1, conf => 'shard.region_worke
 $node->safe_psql('postgres', qq{
 CREATE FUNCTION note(state jsonb, message jsonb) RETURNS jsonb LANGUAGE sql
 	RETURN jsonb_build_object('count', coalesce((state->>'count')::int, 0) + 1);
+CREATE FUNCTION in_line(state jsonb, message jsonb) RETURNS jsonb LANGUAGE sql RETURN coalesce(state, '[]') || message;
 SELECT shard_start('note', 'note', number_of_shards => 2, remember_entities => true);
 SELECT count(shard_tell('note', i::text, '{}')) FROM generate_series(1, $entities) i;
 SELECT shard_schedule('note', i::text, '{}', after => '1 h', name => 'alarm') FROM generate_series(1, 50) i;
@@ -68,6 +69,30 @@ my $sound = ShardMutant::prove(
 			value(q{SELECT shard_stop_type('note'); }) ;
 			value(q{CALL shard_reshard('note', 7)});
 			return (value($all), $good);
+		},
+	},
+	{
+		promise => 'the worker that goes on knows what waits, also where the server was killed in the middle',
+		broken_by => ['RESHARD_STASH_UNSEEN'],
+		run => sub {
+			value(q{SELECT shard_start('queue', 'in_line', number_of_shards => 10); SELECT shard_stop_type('queue');
+				SELECT count(shard_tell('queue', e::text, to_jsonb(n))) FROM generate_series(1, 2) n, generate_series(1, 300) e});
+			$node->wait_until(q{SELECT count(*) = 600 FROM shard_inbox WHERE type_name = 'queue' AND place = 'stash'}, 'all to wait');
+			$node->set_fault('reshard_numbered', 'crash');
+			$node->psql('postgres', q{CALL shard_reshard('queue', 7)});
+			$node->recover;
+			$node->wait_up;
+			$node->clear_fault;
+			value(q{SELECT shard_tell('queue', '1', '3')});
+			value(q{CALL shard_reshard('queue', 7)});
+			$node->wait_until(q{SELECT count(*) = 7 FROM shard.own o JOIN shard.type t USING (type_id) WHERE t.type_name = 'queue'}, 'the homes');
+			value(q{SELECT count(shard_tell('queue', e::text, '4')) FROM generate_series(1, 300) e;
+				SELECT shard_start('queue', 'in_line', number_of_shards => 7)});
+			$node->drain unless $ENV{SHARD_MUTANT};
+			$node->wait_until(q{SELECT count(*) = 300 FROM shard_entity.queue}, 'each to be heard') if $ENV{SHARD_MUTANT};
+			my $got = value(q{SELECT string_agg(DISTINCT state::text, ' ' ORDER BY state::text) FROM shard_entity.queue}) . value('; SELECT sum(recounts) FROM shard_stat_workers');
+			value(q{SELECT shard_drop_type('queue', true)});
+			return ($got, '[1, 2, 3, 4] [1, 2, 4]0');
 		},
 	});
 
