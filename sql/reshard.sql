@@ -71,6 +71,7 @@ CALL shard_reshard('note', shard_id_extractor => 'broken');
 SELECT type_name, from_shards, to_shards, shard_id_extractor, state, shards FROM shard_reshardings;
 SELECT mode, problem FROM shard_types WHERE type_name = 'note';
 SELECT ok FROM shard_health();
+SELECT shard_ask('note', '5', '{"n": 3}');
 SELECT shard_start('note', 'note', number_of_shards => 5, shard_id_extractor => 'f1', remember_entities => true,
     ordered_by => 'number_of', ordered_from => 1, ordered_timeout => '1 h', max_attempts => 1);
 -- a message that comes meanwhile waits

@@ -10,6 +10,8 @@
 #include "postgres.h"
 
 #include "access/xlog.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
@@ -27,6 +29,7 @@
 #include "registry/registry.h"
 #include "shared/ring.h"
 #include "registry/security.h"
+#include "registry/statement.h"
 #include "log/session.h"
 #include "base/argument.h"
 #include "sql/send/handler_guard.h"
@@ -73,6 +76,25 @@ check_node(const ShardDatabase *db, const ShardBoardView *view)
 				 errdetail("%s", view->why), errhint("Ask through another node of the cluster.")));
 }
 
+/* Whether entities of the type are on their way to other shards. */
+static bool
+is_resharded(const ShardType *type)
+{
+	const ShardStatement look = {"SELECT FROM shard.reshard WHERE type_id = $1 AND moving",
+								 1,
+								 {INT4OID}};
+	ShardArguments arguments = {0};
+	ShardSecurity security = {0};
+	bool result;
+
+	shard_statement_add(&arguments, Int32GetDatum(type->type_id), false);
+	shard_security_open_system(&security);
+	shard_statement_once(&look, &arguments, SPI_OK_SELECT);
+	result = SPI_processed > 0;
+	shard_security_close_system(&security);
+	return result;
+}
+
 /*
  * Errors unless messages of the type are handled here, or maybe elsewhere, and the
  * ask would not overtake what this transaction has told. What keeps a type from
@@ -88,7 +110,9 @@ check_type(const ShardType *type, const ShardBoardView *view)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("entity type \"%s\" is not handled here", type->name),
 				 errdetail("It is %s.", type->mode == SHARD_MODE_STOPPED ? "stopped" : "a proxy"),
-				 errhint("Start it with shard_start().")));
+				 is_resharded(type) ? errhint("Call shard_reshard() again, which goes on where it "
+											  "was; then start it with shard_start().")
+									: errhint("Start it with shard_start().")));
 	if (type->problem != NULL && alone)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("entity type \"%s\" is suspended", type->name),
