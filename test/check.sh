@@ -337,7 +337,7 @@ tier_outside() {
   local log=$work/outside.log status=0
   as_user mkdir -p "$work/outside"
   run_as_user "$log" "$work" /usr/bin/python3 "$work/src/test/outside/check.py" --bindir "$bindir" --dir "$work/outside" \
-    --seconds "${OUTSIDE_SECONDS:-60}" ${SHARD_SEED:+--seed "$SHARD_SEED"} || status=$?
+    --seconds "${OUTSIDE_SECONDS:-45}" ${SHARD_SEED:+--seed "$SHARD_SEED"} || status=$?
   if [ "$status" = 0 ]; then count 1 0; else count 0 1; fi
   report outside "$log" "$status"
   grep -E 'rounds,|verdict' "$log" || true
@@ -352,12 +352,14 @@ tier_night() {
   run_tap 1 "${files[@]}"
 }
 
-# The crash loops, those TAP tests whose length SHARD_SECONDS sets, for an hour in all.
+# What takes long on any machine; and the crash loops, those TAP tests whose length SHARD_SECONDS sets, for an hour in all.
 tier_long() {
   local files total=${SHARD_SECONDS:-3600}
-  mapfile -t files < <(grep -ls 'ShardLedger::seconds' test/t/*.pl)
-  [ ${#files[@]} -gt 0 ] || { echo "no test is a crash loop"; count 0 1; return; }
   limit=$((SECONDS + total + limit))
+  mapfile -t files < <(grep -Ls 'ShardLedger::seconds' test/long/*.pl)
+  run_tap 2 "${files[@]}"
+  mapfile -t files < <(grep -ls 'ShardLedger::seconds' test/t/*.pl test/long/*.pl)
+  [ ${#files[@]} -gt 0 ] || { echo "no test is a crash loop"; count 0 1; return; }
   export SHARD_SECONDS=$((total / ${#files[@]}))
   run_tap 1 "${files[@]}"
 }

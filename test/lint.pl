@@ -246,7 +246,7 @@ sub check_statements
 # A point that no test drives proves nothing; a test of one that is gone waits in vain.
 sub check_faults
 {
-	my $tests = join '', map { slurp($_) } glob('test/t/*.pl test/attack/*.pl test/isolation/specs/*.spec sql/*.sql');
+	my $tests = join '', map { slurp($_) } glob('test/t/*.pl test/long/*.pl test/attack/*.pl test/isolation/specs/*.spec sql/*.sql');
 	my %point;
 	for my $file (source_files())
 	{

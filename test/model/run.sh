@@ -117,7 +117,7 @@ long() { [ -z "$long" ] || start search "$@"; }
 three="VOTERS=3 CHANGES=0"
 scope "map: 3 ballots, joint change, a crash" map BALLOTS=2 LENGTH=3
 scope "map: 3 voters, 4 ballots, a crash" map $three BALLOTS=3 LENGTH=4
-scope "map: 4 ballots, joint change" map BALLOTS=3 LENGTH=3 CRASHES=0 VALUES=0
+long "map: 4 ballots, joint change" map BALLOTS=3 LENGTH=3 CRASHES=0 VALUES=0
 scope "map: 3 ballots, joint change, a restored voter" map BALLOTS=2 LENGTH=3 CRASHES=0 RESTORES=1
 long "map: 3 ballots, joint change, longer, a crash" map BALLOTS=2 LENGTH=4
 long "map: 4 ballots, joint change, a restored voter" map BALLOTS=3 LENGTH=3 CRASHES=0 VALUES=0 RESTORES=1
@@ -181,7 +181,7 @@ mutant rebuild_while_stopping resend MOVES=2 ABORTS=1 CRASHES=1
 
 crashes="ORIGIN_CRASHES=1 RECEIVER_CRASHES=1"
 scope "stream: zombie receives, both crash" stream $crashes CLOSES=2
-scope "stream: an older origin writes first, after a crash" stream ORIGIN_RESTORES=1 ORIGIN_CRASHES=1
+long "stream: an older origin writes first, after a crash" stream ORIGIN_RESTORES=1 ORIGIN_CRASHES=1
 scope "stream: an older receiver, after a crash" stream RECEIVER_RESTORES=1 RECEIVER_CRASHES=1
 scope "stream: both put back" stream ORIGIN_RESTORES=1 RECEIVER_RESTORES=1
 long "stream: both put back, both crash" stream ORIGIN_RESTORES=1 RECEIVER_RESTORES=1 $crashes
