@@ -460,7 +460,7 @@ SELECT shard_drain();
 UPDATE shard.timer SET every = '0', due = clock_timestamp() + interval '500 ms' WHERE name = 'hurt';
 SELECT shard_schedule('timed', 'hurt', '"at once"', after => '0 s', name => 'poke');
 SELECT until('(SELECT count(*) = 0 FROM shard_timers WHERE entity_id = ''hurt'')');
-SELECT message FROM seen WHERE entity = 'hurt' ORDER BY pos;
+SELECT message FROM seen WHERE entity = 'hurt' ORDER BY message::text;
 
 SELECT shard_drop_type('timed', force => true);
 SELECT count(*) FROM shard.timer;

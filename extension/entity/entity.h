@@ -283,6 +283,13 @@ typedef struct ShardLocalType
 	bool in_turn;
 	slist_head touched; /* its entities in the turn */
 	slist_node turn_link;
-	uint64 code;			/* type row and handler that were looked at; 0: none yet */
+	uint64 code;			/* type row and handler that were looked at */
 	ShardRecovery recovery; /* recovery.c */
 } ShardLocalType;
+
+/* Which row and which handler of the type it is. */
+static inline uint64
+shard_local_code(const ShardType *type)
+{
+	return (uint64) type->row_version << 32 | type->handler_version;
+}

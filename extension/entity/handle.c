@@ -608,8 +608,12 @@ stop(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
 static ShardOutcome
 obey(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
 {
-	ErrorData *error = shard_timer_obey(entity, row);
+	ErrorData *error;
 
+	/* messages before it, whose handler may make and end timers, too */
+	if (entity->batch_count > 0)
+		shard_call_batch(entity);
+	error = shard_timer_obey(entity, row);
 	if (error == NULL)
 		return SHARD_MESSAGE_DONE;
 	shard_life_wake(entity);

@@ -116,6 +116,7 @@ make_type(ShardType *type)
 	local->type = type;
 	local->state_table = type->state_table;
 	local->dropped = type->mode == SHARD_MODE_DROPPED;
+	local->code = shard_local_code(type);
 	look_at_state_type(local);
 	dlist_init(&local->lru);
 	dlist_init(&local->victims);

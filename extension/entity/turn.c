@@ -98,12 +98,12 @@ forget_entities(ShardLocalType *local)
 	}
 }
 
-/* Whether code or settings of the type have changed since the last look; false at the first one. */
+/* Whether code or settings of the type have changed since the last look. */
 static bool
 was_mended(ShardLocalType *local)
 {
-	uint64 code = (uint64) local->type->row_version << 32 | local->type->handler_version;
-	bool was = local->code != 0 && local->code != code;
+	uint64 code = shard_local_code(local->type);
+	bool was = local->code != code;
 
 	local->code = code;
 	return was;

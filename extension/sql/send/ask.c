@@ -106,13 +106,17 @@ check_type(const ShardType *type, const ShardBoardView *view)
 	bool alone = view->members <= 1;
 
 	if (type->mode == SHARD_MODE_STOPPED || (type->mode == SHARD_MODE_PROXY && alone))
+	{
+		bool resharded = is_resharded(type);
+
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("entity type \"%s\" is not handled here", type->name),
 				 errdetail("It is %s.", type->mode == SHARD_MODE_STOPPED ? "stopped" : "a proxy"),
-				 is_resharded(type) ? errhint("Call shard_reshard() again, which goes on where it "
-											  "was; then start it with shard_start().")
-									: errhint("Start it with shard_start().")));
+				 resharded ? errhint("Call shard_reshard() again, which goes on where it "
+									 "was; then start it with shard_start().")
+						   : errhint("Start it with shard_start().")));
+	}
 	if (type->problem != NULL && alone)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("entity type \"%s\" is suspended", type->name),
