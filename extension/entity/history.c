@@ -2,8 +2,8 @@
  * entity/history.c
  *		Failures of an entity, as they were judged: the last of each, in shard.history (E26).
  *
- * Comes from: failure.c, for each message that fails; start_failure.c, for each start. Read by shard_history(), and by failure.c itself for types with
- * max_restarts.
+ * Comes from: failure.c, for each message that fails; start_failure.c, for each start. Read by shard_history(), and by
+ * failure.c itself for types with max_restarts.
  *
  * A row is written by the turn that judges, so it tells what was committed, and moves with the shard. If the process dies
  * right here, the failure was not judged, and is met again. Of a type there are as many rows as MOST_ROWS, and those that

@@ -227,7 +227,7 @@ find_firing(const ShardTimerOwner *owner, const ShardRow *row, ShardTimer *timer
 	return is_same(timer, &firing);
 }
 
-/* Only a superuser, or a dump that was changed, can have stored such a row; this is said once, as the row ends. */
+/* Only a superuser, or a dump that was changed, can have stored such a row; this is said as the row ends, and again if that is undone. */
 static void
 report_damage(const ShardEntity *entity, const ShardTimer *timer)
 {

@@ -3,9 +3,9 @@
  *		Code of a type (the guest) in the session of another user, who sends, tries or reshards.
  *
  * Extractors run where a message is sent, shard_try() runs a handler where it is called, and so does shard_reshard()
- * triggers and constraints of a state table: in a session that is a client's, or serves the handler of another user. User, rights and settings are the owner's (security.h). This is the
- * door to the rest: what the session has open is out of the guest's reach, and what the guest opens is closed behind
- * it.
+ * triggers and constraints of a state table: in a session that is a client's, or serves the handler of another user. User,
+ * rights and settings are the owner's (security.h). This is the door to the rest: what the session has open is out of the
+ * guest's reach, and what the guest opens is closed behind it.
  */
 #pragma once
 

@@ -4,7 +4,7 @@
 # Runs histories: of whole clusters (400), of the control plane alone (900), of the data plane alone (800) and of the life of
 # entities (1000); a sixth as many as of whole clusters have nodes that host their types no more for a while, half as many as of
 # the control plane a type that comes and goes, and as many somebody who speaks in members' names. The first quarter of each
-# mode runs under the address and undefined-behaviour sanitizers, which take five times as long; see night.sh for more.
+# mode, but none of those with options, runs under the address and undefined-behaviour sanitizers, which take five times as long; see night.sh for more.
 # Prints TAP; what fails is made small and printed with the seed that brings it back.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
