@@ -22,6 +22,8 @@ for my $owner ('alice', 'mallory')
 	REVOKE EXECUTE ON FUNCTION $owner.clerk FROM PUBLIC;
 	SELECT shard_start('clerk_of_$owner', '$owner.clerk', number_of_shards => 1)});
 }
+# The worker of all lanes ends when there is a second owner, and with it the asks that are open (E46).
+$node->wait_for_value(q{SELECT string_agg(owners, ' ' ORDER BY owners) || ' ' || count(pid) FROM shard_stat_workers}, ' alice mallory 3', 'a worker of each owner, and one of nobody');
 my ($alice, $mallory) = map { $node->safe_psql('postgres', "SELECT type_id FROM shard.type WHERE type_name = 'clerk_of_$_'") } 'alice', 'mallory';
 
 # An ask that is open: who asks, and the token.
