@@ -32,9 +32,6 @@
 #define SHARDS_AT_ONCE 256
 #define ROWS_AT_ONCE 64
 
-/* The time of a turn in which entities start, so that messages keep most of theirs. */
-#define SHARE (15 * INT64CONST(1000))
-
 /* A recovery is told of once in this time at most. */
 #define TELL_EVERY (60 * USECS_PER_SEC)
 
@@ -43,6 +40,8 @@
 
 static bool wanted = false;					 /* some type may have a walk to be done */
 static const ShardLocalType *reading = NULL; /* the type whose rows are being read */
+static ShardRecoveryTime spent;				 /* on messages, and on starts */
+static TimestampTz again = 0;				 /* before, messages have the time */
 
 static bool
 has_shards(const ShardRecovery *recovery)
@@ -491,15 +490,24 @@ void
 shard_recovery_run(void)
 {
 	bool stopped = shard_restart_next_due() <= shard_turn.now;
+	TimestampTz now;
+	int64 time;
 
 	if (likely(!wanted && !stopped))
 		return;
+	now = GetCurrentTimestamp();
+	if (shard_turn.count > 0)
+		spent.handled = now;
+	time = shard_recovery_time(&spent, now, &again);
+	if (time == 0)
+		return;
 	shard_turn_begin_source(SHARD_SOURCE_RECOVERY);
-	shard_turn.deadline = GetCurrentTimestamp() + SHARE;
+	shard_turn.deadline = now + time;
 	if (stopped)
 		shard_restart_each_due(start_again);
 	if (wanted)
 		shard_local_each(run_type, NULL);
+	spent.started = GetCurrentTimestamp();
 }
 
 /* ---- after the turn --------------------------------------------------------------------------- */
@@ -616,5 +624,5 @@ shard_recovery_next_due(void)
 
 	if (wanted)
 		shard_local_each(find_due, &due);
-	return due;
+	return Max(due, again);
 }

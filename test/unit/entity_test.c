@@ -382,6 +382,67 @@ test_recovery(void)
 	is_int(again, 1300, "and no shorter");
 }
 
+/*
+ * A worker that has messages all the time, whose turns take so long, and which starts entities for as long as it may: of
+ * a second the time that these have, in ms.
+ */
+static int
+time_of_starts(int64 turn)
+{
+	ShardRecoveryTime time = {0};
+	int64 now = 1000000000;
+	int64 end = now + 1000000;
+	int64 total = 0;
+
+	while (now < end)
+	{
+		int64 again;
+		int64 some;
+
+		now += turn;
+		time.handled = now;
+		some = shard_recovery_time(&time, now, &again);
+		if (some == 0 && again <= now)
+			return -1;
+		total += some;
+		now += some;
+		if (some > 0)
+			time.started = now;
+	}
+	return (int) (total / 1000);
+}
+
+static void
+test_recovery_time(void)
+{
+	ShardRecoveryTime time = {0};
+	int64 again;
+
+	is_int(shard_recovery_time(&time, 1000000, &again), SHARD_RECOVERY_TURN,
+		   "without messages entities start for a whole piece");
+	time = (ShardRecoveryTime){.handled = 1000000, .started = 1000000};
+	is_int(shard_recovery_time(&time, 1001000, &again), 0, "with messages they have to wait");
+	is_int(again, 1006000, "until the others have had their part");
+	is_int(shard_recovery_time(&time, 1004900, &again), 0, "though none are handled just now,");
+	is_int(shard_recovery_time(&time, 1005000, &again), SHARD_RECOVERY_TURN,
+		   "for a moment, in which no more come");
+	time = (ShardRecoveryTime){.handled = 1100000, .started = 1000000};
+	is_int(shard_recovery_time(&time, 1100000, &again), SHARD_RECOVERY_TURN,
+		   "a turn that was long is no reason for a long piece");
+	time = (ShardRecoveryTime){.handled = 1000000, .started = 1000000};
+	is_int(shard_recovery_time(&time, 5000, &again), SHARD_RECOVERY_TURN,
+		   "a clock that went back holds nothing up");
+	for (int64 turn = 10; turn <= 30000; turn = turn * 3 / 2)
+	{
+		char name[64];
+		int starts = time_of_starts(turn);
+
+		snprintf(name, sizeof(name), "M23: of turns of %d us messages keep 0.85", (int) turn);
+		ok(starts >= 80 && starts <= 150, name);
+	}
+	ok(time_of_starts(100000) >= 40, "and beside the longest ones entities start, too");
+}
+
 int
 main(void)
 {
@@ -397,5 +458,6 @@ main(void)
 	test_all_verdicts();
 	test_supervision();
 	test_recovery();
+	test_recovery_time();
 	return unit_done();
 }

@@ -14,6 +14,25 @@
 #include "core/entity/recovery.h"
 
 int64
+shard_recovery_time(const ShardRecoveryTime *time, int64 now, int64 *again)
+{
+	int64 others = now - time->started;
+
+	*again = now;
+#ifndef SHARD_MUTANT_STARTS_STARVE_MESSAGES
+	if (time->handled != 0 && now >= time->handled && now - time->handled < SHARD_RECOVERY_QUIET &&
+		others >= 0 && others < SHARD_RECOVERY_TURN * SHARD_RECOVERY_OTHERS)
+	{
+		if (others >= SHARD_RECOVERY_LEAST * SHARD_RECOVERY_OTHERS)
+			return others / SHARD_RECOVERY_OTHERS;
+		*again = time->started + SHARD_RECOVERY_LEAST * SHARD_RECOVERY_OTHERS;
+		return 0;
+	}
+#endif
+	return SHARD_RECOVERY_TURN;
+}
+
+int64
 shard_recovery_allows(const ShardRecoveryRate *rate, ShardRecoveryPace *pace, int64 now,
 					  int64 *again)
 {
