@@ -115,6 +115,59 @@ SELECT shard_tell('note', e::text, jsonb_build_object('n', 5)) FROM generate_ser
 SELECT shard_drain();
 SELECT state FROM shard_entity.note WHERE entity_id = '4';
 
+-- Triggers that fire may write other rows of the table: those are looked at again.
+CREATE FUNCTION plain(state jsonb, message jsonb) RETURNS jsonb LANGUAGE sql RETURN message;
+REVOKE EXECUTE ON FUNCTION plain FROM PUBLIC;
+CREATE FUNCTION touch() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF pg_trigger_depth() > 1 THEN RETURN NEW; END IF;
+    CASE TG_ARGV[0]
+    WHEN 'others' THEN UPDATE shard_entity.fired SET state = '"others"' WHERE entity_id <> OLD.entity_id;
+    WHEN 'next' THEN UPDATE shard_entity.fired SET state = '"next"' WHERE entity_id::int = OLD.entity_id::int + 1;
+    WHEN 'move' THEN UPDATE shard_entity.fired SET shard = 100 WHERE entity_id::int = OLD.entity_id::int + 1 AND shard = 0;
+    WHEN 'delete' THEN DELETE FROM shard_entity.fired WHERE entity_id = '5' AND OLD.entity_id = '3';
+    WHEN 'insert' THEN
+        INSERT INTO shard_entity.fired (shard, entity_id, version, state) SELECT OLD.shard, '9' || OLD.entity_id, 1, '"new"' WHERE length(OLD.entity_id) = 1;
+    WHEN 'own' THEN UPDATE shard_entity.fired SET state = '"own"' WHERE entity_id = OLD.entity_id;
+    WHEN 'gone' THEN DELETE FROM shard_entity.fired WHERE entity_id = OLD.entity_id;
+    END CASE;
+    RETURN NEW;
+END $$;
+SELECT shard_start('fired', 'plain', number_of_shards => 1);
+SELECT count(shard_tell('fired', e::text, '"old"')) FROM generate_series(1, 9) e;
+SELECT shard_drain();
+SELECT shard_stop_type('fired');
+CREATE PROCEDURE reshard_with(number int, timing text, what text, enabled text DEFAULT 'ALWAYS') LANGUAGE plpgsql AS $$
+BEGIN
+    EXECUTE format('CREATE TRIGGER touch %s UPDATE ON shard_entity.fired FOR EACH ROW EXECUTE FUNCTION reshard_test.touch(%L)', timing, what);
+    EXECUTE format('ALTER TABLE shard_entity.fired ENABLE %s TRIGGER touch', enabled);
+    COMMIT;
+    CALL shard_reshard('fired', number);
+END $$;
+CREATE VIEW fired AS SELECT count(*), bool_and(shard = shard_shard_id('fired', entity_id)) AS in_place, string_agg(DISTINCT state::text, ' ') AS states FROM shard_entity.fired;
+\set SHOW_CONTEXT never
+CALL reshard_with(40, 'AFTER', 'others');
+SELECT * FROM fired; DROP TRIGGER touch ON shard_entity.fired;
+CALL reshard_with(1, 'BEFORE', 'next', 'REPLICA');
+SELECT * FROM fired; DROP TRIGGER touch ON shard_entity.fired;
+CALL reshard_with(40, 'BEFORE', 'move');
+SELECT * FROM fired; DROP TRIGGER touch ON shard_entity.fired;
+CALL reshard_with(1, 'AFTER', 'own');
+SELECT * FROM fired; DROP TRIGGER touch ON shard_entity.fired;
+CALL reshard_with(40, 'BEFORE', 'delete');
+SELECT * FROM fired; DROP TRIGGER touch ON shard_entity.fired;
+CALL reshard_with(1, 'BEFORE', 'own');
+SELECT * FROM fired; DROP TRIGGER touch ON shard_entity.fired;
+CALL reshard_with(1, 'BEFORE', 'gone');
+SELECT count(*) FROM shard_entity.fired; DROP TRIGGER touch ON shard_entity.fired;
+CALL reshard_with(1, 'AFTER', 'insert');
+SELECT * FROM fired; DROP TRIGGER touch ON shard_entity.fired;
+\set SHOW_CONTEXT errors
+SET client_min_messages = error;
+DROP VIEW fired;
+SELECT shard_drop_type('fired', true);
+RESET client_min_messages;
+
 -- A type that is dropped on the way leaves nothing.
 SELECT shard_stop_type('note');
 CALL shard_reshard('note', shard_id_extractor => 'broken', number_of_shards => 2);

@@ -17,6 +17,7 @@
 #include "access/htup_details.h"
 #include "access/relation.h"
 #include "access/tableam.h"
+#include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "commands/trigger.h"
 #include "executor/executor.h"
@@ -126,24 +127,32 @@ shard_state_door_fill_defaults(ShardStateTable *table, TupleTableSlot *slot)
 				ExecEvalExprSwitchContext(table->defaults[i], econtext, &slot->tts_isnull[i]);
 }
 
+/* The command that writes: rows that earlier ones of the transaction have written, or a trigger's, are there for BEFORE triggers. */
+static inline void
+begin_command(ShardStateTable *table)
+{
+	check_user(table);
+	table->estate->es_output_cid = GetCurrentCommandId(true);
+}
+
 void
 shard_state_door_insert(ShardStateTable *table)
 {
-	check_user(table);
+	begin_command(table);
 	ExecSimpleRelationInsert(table->result, table->estate, table->next);
 }
 
 void
 shard_state_door_update(ShardStateTable *table)
 {
-	check_user(table);
+	begin_command(table);
 	ExecSimpleRelationUpdate(table->result, table->estate, &table->epq, table->row, table->next);
 }
 
 void
 shard_state_door_delete(ShardStateTable *table)
 {
-	check_user(table);
+	begin_command(table);
 	ExecSimpleRelationDelete(table->result, table->estate, &table->epq, table->row);
 }
 

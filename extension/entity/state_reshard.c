@@ -11,12 +11,17 @@
  * All of that is the owner's code, in a session of the caller's: each row is written by a guest (registry/guest.h), whose
  * time it is, and what is queued behind a row runs with it. Nothing is deferred to the commit, which is the caller's.
  *
+ * That code may write other rows of the table. One that was read and is not as it was any more is read again: the slice ends
+ * in front of it. It is never the first one, for a row was written before, so each slice goes on.
+ *
  * If the process dies right here: the rows of the transaction are where they were; the next walk meets them again.
  */
 #include "postgres.h"
 
 #include "access/genam.h"
 #include "access/htup_details.h"
+#include "access/tableam.h"
+#include "access/xact.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
@@ -40,7 +45,8 @@
 /* Rows that are looked at, and where they belong. */
 typedef struct Slice
 {
-	int count;
+	int read;
+	int count; /* of them, that this slice is for */
 	HeapTuple row[ROWS];
 	int32 shard[ROWS];
 } Slice;
@@ -55,10 +61,11 @@ read_slice(ShardStateReshard *walk, ShardStateTable *table, Slice *slice)
 											  walk->after != NULL ? walk->after_len : 0);
 	HeapTuple tuple;
 
-	slice->count = 0;
-	while (slice->count < ROWS &&
+	slice->read = 0;
+	while (slice->read < ROWS &&
 		   (tuple = systable_getnext_ordered(scan, ForwardScanDirection)) != NULL)
-		slice->row[slice->count++] = heap_copytuple(tuple);
+		slice->row[slice->read++] = heap_copytuple(tuple);
+	slice->count = slice->read;
 	systable_endscan_ordered(scan);
 	index_close(key_index, NoLock);
 }
@@ -104,6 +111,39 @@ form_rows(const Move *move)
 	ExecStoreVirtualTuple(next);
 }
 
+/*
+ * Writes the row. A BEFORE trigger that writes the very row leaves one that is no longer valid, which the server meets last,
+ * and has words for a programmer; no statement of the trigger's own is refused like that.
+ */
+static void
+update_row(ShardStateTable *table)
+{
+	MemoryContext context = CurrentMemoryContext;
+
+	PG_TRY();
+	{
+		shard_state_door_update(table);
+	}
+	PG_CATCH();
+	{
+		ErrorData *error;
+
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		if (error->funcname == NULL || strcmp(error->funcname, "heap_update") != 0)
+			PG_RE_THROW();
+		FlushErrorState();
+		ereport(ERROR,
+				(errcode(ERRCODE_TRIGGERED_DATA_CHANGE_VIOLATION),
+				 errmsg("a trigger on state table \"%s\" wrote or deleted the row of an entity "
+						"before it could move to another shard",
+						RelationGetRelationName(table->rel)),
+				 errhint("Let BEFORE triggers change the row that they return; AFTER triggers may "
+						 "write to the table.")));
+	}
+	PG_END_TRY();
+}
+
 /* Writes a row with another shard, with all that this runs. As the type's owner, a guest here. */
 static void
 write_row(void *argument)
@@ -113,7 +153,7 @@ write_row(void *argument)
 
 	shard_state_copy_begin_write(move->copy);
 	form_rows(move);
-	shard_state_door_update(table);
+	update_row(table);
 	if (!ItemPointerIsValid(&table->next->tts_tid))
 		ereport(ERROR,
 				(errcode(ERRCODE_TRIGGERED_ACTION_EXCEPTION),
@@ -124,9 +164,19 @@ write_row(void *argument)
 	shard_state_door_end_write(table);
 }
 
-/* Writes the rows that belong elsewhere. */
+/* Is the row as it was read, or has code that ran since then written or deleted it? */
+static bool
+is_as_read(ShardStateTable *table, HeapTuple row)
+{
+	bool found = table_tuple_fetch_row_version(table->rel, &row->t_self, SnapshotSelf, table->row);
+
+	ExecClearTuple(table->row);
+	return found;
+}
+
+/* Writes the rows that belong elsewhere; up to one that has to be read again. */
 static void
-move_rows(ShardStateReshard *walk, ShardStateCopy *copy, const Slice *slice)
+move_rows(ShardStateReshard *walk, ShardStateCopy *copy, Slice *slice)
 {
 	MemoryContext old = MemoryContextSwitchTo(copy->row);
 #ifdef SHARD_MUTANT_RESHARD_WITHOUT_WALLS
@@ -140,6 +190,11 @@ move_rows(ShardStateReshard *walk, ShardStateCopy *copy, const Slice *slice)
 		if (move.shard == walk->shard)
 			continue;
 		CHECK_FOR_INTERRUPTS();
+		if (walk->moved > 0 && !is_as_read(&copy->table, move.row))
+		{
+			slice->count = i;
+			break;
+		}
 #ifdef SHARD_MUTANT_RESHARD_WITHOUT_WALLS
 		shard_security_begin(&security, copy->type);
 		write_row(&move);
@@ -153,7 +208,7 @@ move_rows(ShardStateReshard *walk, ShardStateCopy *copy, const Slice *slice)
 	MemoryContextSwitchTo(old);
 }
 
-/* Goes on behind the slice, or with the next shard that has rows. */
+/* Goes on behind the slice, if there may be more, also of what code that ran has put there; or with the next shard that has rows. */
 static void
 go_on(ShardStateReshard *walk, const ShardStateCopy *copy, const Slice *slice)
 {
@@ -164,9 +219,9 @@ go_on(ShardStateReshard *walk, const ShardStateCopy *copy, const Slice *slice)
 	if (walk->after != NULL)
 		pfree(walk->after);
 	walk->after = NULL;
-	if (slice->count == ROWS)
+	if (slice->read == ROWS || walk->moved > 0)
 	{
-		id = shard_state_id(&copy->table, slice->row[ROWS - 1], &walk->after_len);
+		id = shard_state_id(&copy->table, slice->row[slice->count - 1], &walk->after_len);
 		walk->after =
 			memcpy(MemoryContextAlloc(walk->memory, Max(walk->after_len, 1)), id, walk->after_len);
 		return;
@@ -186,7 +241,8 @@ shard_state_reshard(ShardStateReshard *walk, const ShardType *type, ShardType *t
 
 	walk->moved = 0;
 	LockRelationOid(type->state_table, ShareRowExclusiveLock);
-	/* what was committed before the lock was free has to be seen */
+	/* what was committed before the lock was free has to be seen, and what the slice before this one has run */
+	CommandCounterIncrement();
 	PushActiveSnapshot(GetLatestSnapshot());
 	shard_state_copy_open(&copy, type);
 	read_slice(walk, &copy.table, slice);
@@ -198,7 +254,7 @@ shard_state_reshard(ShardStateReshard *walk, const ShardType *type, ShardType *t
 	go_on(walk, &copy, slice);
 	shard_state_copy_close(&copy);
 	PopActiveSnapshot();
-	for (int i = 0; i < slice->count; i++)
+	for (int i = 0; i < slice->read; i++)
 		heap_freetuple(slice->row[i]);
 	pfree(slice);
 }
