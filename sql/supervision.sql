@@ -203,6 +203,19 @@ SELECT until('(SELECT state = ''[1]'' FROM shard_entity.fragile WHERE entity_id 
 SELECT count(tell('h1', '{"fail": "P0001"}')) FROM generate_series(1, 30);
 SELECT shard_drain();
 SELECT count(*), min(number), max(number) FROM history WHERE entity_id = 'h1';
+-- of starts as many, beside those of messages, which max_restarts counts
+SELECT tell('j1', '{"fail": "P0001"}'), shard_passivate('fragile', 'j1');
+SELECT shard_drain();
+INSERT INTO shard.history (type_id, shard, entity, seq, sqlstate, error, attempts, decision, outcome)
+SELECT type_id, shard, entity, seq + n, 'P0001', 'no', n, 'start', 'retry' FROM shard.history, generate_series(1, 30) n WHERE entity = 'j1';
+SELECT shard_alter('fragile', 'max_restarts', '1'), shard_alter('fragile', 'start_message', '{"fail": "P0001"}');
+SELECT tell('j1', '{"fail": "P0001", "n": 2}');
+SELECT until('(SELECT max(number) > 31 FROM shard_history(''fragile'', ''j1''))');
+SELECT shard_alter('fragile', 'start_message', NULL);
+SELECT until('(SELECT attempts = 1 FROM shard_inbox WHERE type_name = ''fragile'' AND attempts > 0)');
+SELECT decision, outcome, count(*) FROM shard_history('fragile', 'j1') GROUP BY 1, 2 ORDER BY min(number);
+SELECT shard_alter('fragile', 'max_restarts', NULL);
+SELECT shard_drain();
 
 -- They are for members of the owner.
 CREATE ROLE regress_shard_stranger;

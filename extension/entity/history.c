@@ -22,7 +22,7 @@
 
 #include "base/compat.h"
 
-/* Rows of one entity; more if max_restarts asks for them. */
+/* Rows of one entity: of its messages, of which max_restarts may ask for more, and as many of its starts. */
 #define ROWS_EACH 20
 
 /* Rows of a type, how many a worker writes before it looks again, and how many it deletes then. */
@@ -33,15 +33,22 @@
 /* The front of an error's message that is kept. */
 #define ERROR_BYTES 500
 
-/* Numbers are those of one entity, which one worker alone writes. */
+/*
+ * Numbers are those of one entity, which one worker alone writes. The row takes the place of an older one of its kind:
+ * starts that fail leave those of messages, which are counted. The new row is not among those that are looked at.
+ */
 static ShardStatement note = {
 	"WITH new AS (INSERT INTO shard.history (type_id, shard, entity, seq, sqlstate, error, attempts,"
 	" decision, outcome, pause)"
 	" SELECT $1, $2, $3, coalesce(pg_catalog.max(h.seq), 0) + 1, $4, $5, $6, $7, $8, $9"
-	" FROM shard.history h WHERE h.type_id = $1 AND h.shard = $2 AND h.entity = $3 RETURNING seq)"
+	" FROM shard.history h WHERE h.type_id = $1 AND h.shard = $2 AND h.entity = $3)"
 	" DELETE FROM shard.history WHERE ctid = ANY (ARRAY(SELECT h.ctid FROM shard.history h"
 	" WHERE h.type_id = $1 AND h.shard = $2 AND h.entity = $3"
-	" AND h.seq <= (SELECT seq FROM new) - $10 FOR UPDATE SKIP LOCKED))",
+	" AND (h.decision = 'start') = ($7 = 'start')"
+	" AND h.seq <= (SELECT k.seq FROM shard.history k"
+	" WHERE k.type_id = $1 AND k.shard = $2 AND k.entity = $3"
+	" AND (k.decision = 'start') = ($7 = 'start') ORDER BY k.seq DESC OFFSET $10 - 1 LIMIT 1)"
+	" FOR UPDATE SKIP LOCKED))",
 	10,
 	{INT4OID, INT4OID, TEXTOID, TEXTOID, TEXTOID, INT4OID, TEXTOID, TEXTOID, INT8OID, INT4OID}};
 
