@@ -446,10 +446,26 @@ SELECT count(*) FROM shard.timer WHERE type_id NOT IN (SELECT type_id FROM shard
 -- Timers that are late are in shard_health(), if their type can run.
 SELECT shard_schedule('timed', 'late', '1', after => '1 h', name => 'a'), shard_schedule('timed', 'late', '2', after => '1 h', name => 'b');
 SELECT shard_drain();
+SET client_min_messages = warning;
+SELECT shard_start('idle', 'forgets');
+RESET client_min_messages;
+SELECT shard_stop_type('idle');
+-- none of it is committed, or it would fire
+BEGIN;
 UPDATE shard.timer SET due = due - interval '2 h' WHERE entity = 'late';
 SELECT regexp_replace(p, 'since [^;]*;', 'since ...;') FROM shard_health(), unnest(problems) p WHERE p ~ 'late';
+-- any number of older ones, of a type that does not run, hides none
+INSERT INTO shard.timer SELECT r.* FROM shard.timer t, shard.type y, generate_series(1, 1000) n,
+    jsonb_populate_record(t, jsonb_build_object('type_id', y.type_id, 'name', n, 'due', t.due - interval '1 h')) r
+WHERE t.entity = 'late' AND t.name = 'a' AND y.type_name = 'idle';
+SELECT regexp_replace(p, 'since [^;]*;', 'since ...;') FROM shard_health(), unnest(problems) p WHERE p ~ 'late';
+ROLLBACK;
 SELECT shard_stop_type('timed');
+BEGIN;
+UPDATE shard.timer SET due = due - interval '2 h' WHERE entity = 'late';
 SELECT count(*) FROM shard_health(), unnest(problems) p WHERE p ~ 'are late';
+ROLLBACK;
+SELECT shard_drop_type('idle', force => true);
 SELECT shard_start('timed', 'note', max_attempts => 1, max_message_size => 10240);
 SELECT shard_cancel('timed', 'late', 'a'), shard_cancel('timed', 'late', 'b');
 SELECT shard_drain();
