@@ -321,8 +321,38 @@ COMMIT;
 SELECT shard_drain();
 SELECT entity_id, state, began, expected, late, waiting FROM shard_entity.ends JOIN shard_ordered USING (entity_id) ORDER BY 1;
 
+-- The function is no handler: a timer that it makes is a message to the entity, which comes after what the handler does.
+CREATE FUNCTION numbers(message jsonb) RETURNS int8 LANGUAGE plpgsql AS $$
+BEGIN
+    CASE message->>'do'
+    WHEN 'schedule' THEN PERFORM shard_schedule('numbers', 'x', '{"fired": true}', after => '1 h', name => 'alarm');
+    WHEN 'self' THEN PERFORM shard_self();
+    WHEN 'idle' THEN PERFORM shard_set_receive_timeout('1 h', '{}');
+    WHEN 'stop' THEN PERFORM shard_stop();
+    WHEN 'id' THEN PERFORM shard_message_id();
+    WHEN 'request' THEN PERFORM shard_request('numbers', 'y', '{}', timeout => '1 h');
+    END CASE;
+    RETURN NULL;
+END
+$$;
+CREATE FUNCTION cancels(state jsonb, message jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM shard_cancel('numbers', 'x', 'alarm');
+    RETURN message;
+END
+$$;
+REVOKE EXECUTE ON FUNCTION cancels FROM PUBLIC;
+SELECT shard_start('numbers', 'cancels', ordered_by => 'numbers', max_attempts => 1);
+SELECT shard_tell('numbers', 'x', '{"do": "schedule"}');
+SELECT shard_drain();
+SELECT entity_id, name, message FROM shard_timers WHERE type_name = 'numbers';
+SELECT count(shard_tell('numbers', 'x', jsonb_build_object('do', what))) FROM unnest('{self,idle,stop,id,request}'::text[]) what;
+SELECT shard_drain();
+SELECT message, sqlstate, error FROM shard_dead_letters WHERE type_name = 'numbers' AND sqlstate = '55000' ORDER BY id;
+
 SET client_min_messages = warning;
 DROP VIEW e;
-SELECT shard_drop_type('note', force => true), shard_drop_type('batch', force => true), shard_drop_type('ends', force => true);
+SELECT shard_drop_type('note', force => true), shard_drop_type('batch', force => true), shard_drop_type('ends', force => true),
+    shard_drop_type('numbers', force => true);
 SELECT count(*) FROM shard_ordered;
 DROP SCHEMA ordered_test CASCADE;

@@ -61,8 +61,8 @@
 #define STUCK_ROW_MS (10 * 60 * 1000)
 
 /*
- * The call that has not come back yet. A copy: shard_execution is NULL while an extractor runs within the handler, and
- * points to data in a frame that is gone after an error. Signal handlers read nothing else.
+ * The call that has not come back yet. A copy: shard_execution is NULL while an extractor runs within the handler, and in
+ * ordered_by, and points to data in a frame that is gone after an error. Signal handlers read nothing else.
  */
 static struct
 {
@@ -611,10 +611,7 @@ bool
 shard_call_ordered_by(ShardEntity *entity, const ShardRow *row, int64 *number)
 {
 	ShardLocalType *local = entity->local;
-	ShardExecution execution = {.entity = entity,
-								.message = row,
-								.batch = true,
-								.memory = shard_turn.context};
+	ShardExecution execution = {.entity = entity, .message = row};
 	bool numbered;
 
 	shard_security_begin(&shard_turn.security, local->type);
@@ -625,6 +622,8 @@ shard_call_ordered_by(ShardEntity *entity, const ShardRow *row, int64 *number)
 		shard_call_watched();
 	}
 	enter(local, &local->ordered_by, &execution);
+	shard_execution =
+		NULL; /* the entity handles nothing here: it has no timers to make, and nothing to reply to */
 	numbered = shard_handler_call_ordered_by(&local->ordered_by,
 											 message_datum(row->payload, row->payload_len), number);
 	leave();
