@@ -137,6 +137,10 @@ static ShardStatement select_count = {SELECT_COUNTS
 									  3,
 									  {INT4OID, INT4OID, TEXTOID}};
 
+static ShardStatement select_any = {"SELECT FROM shard.held WHERE type_id = $1 LIMIT 1",
+									1,
+									{INT4OID}};
+
 /* At most a number of rows, in the order of their keys. */
 static ShardStatement select_some_counts = {
 	COUNTS " FROM (SELECT type_id, shard, entity, place, seq, attempts, next_at, number, held_at,"
@@ -574,6 +578,20 @@ shard_held_each(ShardHeldVisit visit, void *arg)
 	ShardArguments arguments = {0};
 
 	visit_counts(&select_counts, &arguments, visit, arg);
+}
+
+bool
+shard_held_any(int32 type_id)
+{
+	ShardArguments arguments = {0};
+	bool found;
+
+	shard_statement_add(&arguments, Int32GetDatum(type_id), false);
+	SPI_connect();
+	shard_statement_run(&select_any, &arguments, SPI_OK_SELECT);
+	found = SPI_processed > 0;
+	SPI_finish();
+	return found;
 }
 
 void

@@ -134,3 +134,6 @@ shard_held_some(ShardHeldPlace *place, int limit, ShardHeldVisit visit, void *ar
 /* The same for one type, or shard. */
 extern void shard_held_each_of_type(int32 type_id, ShardHeldVisit visit, void *arg);
 extern void shard_held_each_of_shard(int32 type_id, int shard, ShardHeldVisit visit, void *arg);
+
+/* Is anything held of the type? */
+extern bool shard_held_any(int32 type_id);

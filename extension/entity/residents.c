@@ -192,13 +192,6 @@ shard_residents_load(int32 type_id, int shard)
 	shard_held_each_of_shard(type_id, shard, load_arrived, local);
 }
 
-static void
-note_brought(int32 type_id, int shard, const char *id, int id_len, const ShardHeldCount *held,
-			 void *arg)
-{
-	((ShardLocalType *) arg)->brought = true;
-}
-
 /*
  * Of a type that was resharded something may wait for a shard that has never had a home. It came with the type, in one
  * transaction, so it is looked for once; what comes later is known.
@@ -214,7 +207,7 @@ shard_residents_begin(int32 type_id, int shard)
 	if (local == NULL)
 		return;
 	if (!local->sought)
-		shard_held_each_of_type(type_id, note_brought, local);
+		local->brought = shard_held_any(type_id);
 	local->sought = true;
 	if (local->brought)
 		shard_residents_load(type_id, shard);
