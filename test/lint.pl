@@ -68,6 +68,7 @@ my @checks = (
 	[ faults => 'tests drive all fault points, and no others', \&check_faults ],
 	[ documents => 'documents lead somewhere, and tell each trick once', \&check_documents ],
 	[ masks => 'sets of lanes, groups and workers have bits by functions of their width', \&check_masks ],
+	[ positions => 'one file asks for the next position of the WAL, which may be none to flush', \&check_positions ],
 );
 
 my $findings = 0;
@@ -331,6 +332,15 @@ sub check_versions
 		my $text = bare_c(slurp($file));
 		finding($file, line_of($text, $-[0]), 'tests the server version')
 		  while $text =~ /\bPG_(?:VERSION_NUM|MAJORVERSION_NUM)\b/g;
+	}
+}
+
+sub check_positions
+{
+	for my $file (grep { $_ ne 'extension/shared/gate.c' } source_files())
+	{
+		my $text = bare_c(slurp($file));
+		finding($file, line_of($text, $-[0]), 'use shard_gate_newest()') while $text =~ /\bGetXLogInsertRecPtr\b/g;
 	}
 }
 

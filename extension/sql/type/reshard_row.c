@@ -13,6 +13,7 @@
 #include "registry/catalog.h"
 #include "registry/statement.h"
 #include "shared/board.h"
+#include "shared/gate.h"
 #include "sql/type/reshard.h"
 
 #include "base/compat.h"
@@ -108,7 +109,7 @@ shard_reshard_number_given(int32 number)
 	shard_security_open_system(&security);
 	shard_statement_once(&leave_out, &arguments, SPI_OK_SELECT);
 	shard_security_close_system(&security);
-	XLogFlush(GetXLogInsertRecPtr());
+	XLogFlush(shard_gate_newest());
 }
 
 void
