@@ -127,6 +127,18 @@ FROM shard_inbox;
 ROLLBACK;
 SELECT shard_drain();
 SELECT state FROM shard_entity.account WHERE entity_id = 'a2';
+-- So does one whose entity has to start, and only waits for the lock.
+SELECT shard_alter('account', 'start_message', '{"add": 0}'), shard_passivate('account', 'a2');
+SELECT shard_drain();
+BEGIN;
+SELECT state FROM shard_entity.account WHERE entity_id = 'a2' FOR UPDATE;
+\! psql -X -q -c "SELECT public.shard_start_entity('account', 'a2'), public.shard_tell('account', 'a2', '{\"add\": 100}')" -o /dev/null
+SELECT shard_drain('300 ms');
+SELECT entity_id, message, place, attempts, sqlstate, waits_for, blocked_by = pg_backend_pid() AS blocked_by_me
+FROM shard_inbox;
+ROLLBACK;
+SELECT shard_drain();
+SELECT state FROM shard_entity.account WHERE entity_id = 'a2';
 
 -- Inside nothing is open.
 SET ROLE regress_shard_reader;

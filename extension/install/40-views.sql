@@ -231,7 +231,7 @@ COMMENT ON FUNCTION shard.inbox_blocker(int4, int4, text) IS 'process that keeps
  * What waits on this node. place: inbox, not looked at yet; stash, waits for
  * its entity or its type; ordered, waits for lower numbers than its number; parked, waits
  * for its shard's home. waits_for, of one in the stash: of a start that failed and a pause of the shard the one that is
- * over last, whose time and error it then has. type_name is NULL for a type that was dropped. INSERT and COPY of the first three columns send, as
+ * over last, whose time and error it then has; a start that only waits for a lock is tried after 100 ms. type_name is NULL for a type that was dropped. INSERT and COPY of the first three columns send, as
  * shard_tell() does.
  */
 CREATE VIEW @extschema@.shard_inbox AS
@@ -240,6 +240,7 @@ SELECT t.type_name, CASE WHEN shard.payload_readable(r.type_id) THEN r.entity_id
        CASE
            WHEN r.place <> 'stash' OR NOT shard.payload_readable(r.type_id) THEN NULL
            WHEN t.mode <> 'hosting' OR t.problem IS NOT NULL THEN 'type'
+           WHEN r.what = 'start' AND r.blocked_by IS NOT NULL AND r.next_at <= clock_timestamp() + interval '100 ms' THEN 'lock'
            WHEN r.what IS NOT NULL THEN r.what
            WHEN r.blocked_by IS NOT NULL THEN 'lock'
            WHEN r.attempts > 0 THEN 'retry'
