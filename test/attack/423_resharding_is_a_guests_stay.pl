@@ -66,7 +66,7 @@ sub trigger
 }
 
 my $session = q{
-CREATE TEMP SEQUENCE own; SELECT nextval('own');
+CREATE TEMP SEQUENCE own; SELECT nextval('own'); SET app.tenant = 'mine';
 BEGIN; DECLARE c CURSOR WITH HOLD FOR SELECT 'secret' || g FROM generate_series(1, 50) g; COMMIT;
 PREPARE mine AS SELECT 'secret';
 SELECT pg_advisory_lock(7);
@@ -74,11 +74,13 @@ SELECT pg_advisory_lock(7);
 FETCH c;
 EXECUTE mine;
 SELECT string_agg(objid::text, ' ') FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid();
+SELECT currval('own'), current_setting('app.tenant'), current_setting('app.new', true);
 };
-my @refused = ('SELECT current_query()', 'SELECT statement FROM pg_prepared_statements', 'EXECUTE mine', 'DEALLOCATE mine', 'SELECT pg_advisory_unlock_all()', 'SELECT pg_advisory_unlock(7)',
+my @refused = ('SELECT current_query()', 'SELECT lastval()', q{SELECT currval('pg_temp.own')}, 'SELECT statement FROM pg_prepared_statements', 'EXECUTE mine', 'DEALLOCATE mine', 'SELECT pg_advisory_unlock_all()', 'SELECT pg_advisory_unlock(7)',
 	'SELECT pg_advisory_lock(8)', 'SET CONSTRAINTS ALL DEFERRED', 'SELECT setseed(0.5)', 'SELECT lo_open(1, 262144)', 'SELECT pg_listening_channels()', 'RESET ALL',
 	q{SELECT set_config('lock_timeout', '0', true)}, 'ALTER ROLE mallory SUPERUSER', 'SET ROLE ' . $system, 'CREATE TEMP TABLE t (i int)');
-as('mallory', join '; ', map { "INSERT INTO mallory.orders VALUES (\$q\$$_\$q\$)" } @refused, 'SELECT mallory.steal()', 'SELECT string_agg(name, $$ $$) FROM pg_cursors', 'SELECT current_user');
+as('mallory', join '; ', map { "INSERT INTO mallory.orders VALUES (\$q\$$_\$q\$)" } @refused, 'SELECT mallory.steal()', 'SELECT string_agg(name, $$ $$) FROM pg_cursors', 'SELECT current_user',
+	q{SELECT set_config('app.tenant', 'his', false)}, q{SELECT set_config('app.new', 'his', false)});
 
 my @ways = ('BEFORE', 'AFTER', 'AFTER DEFERRED');
 my $sound = ShardMutant::prove(
@@ -88,7 +90,7 @@ my $sound = ShardMutant::prove(
 		run => sub {
 			type('walls', trigger('walls', 'AFTER', 'fire'));
 			my ($out) = both(sprintf $session, 'walls');
-			return ($out, "1\n\nsecret1\nsecret\n7");
+			return ($out, "1\n\nsecret1\nsecret\n7\n1|mine|");
 		},
 	},
 	{
@@ -108,7 +110,7 @@ if ($sound)
 		(my $name = lc $when) =~ tr/ /_/;
 		type($name, trigger($name, $when, 'fire'));
 		my ($out) = both(sprintf $session, $name);
-		is($out, "1\n\nsecret1\nsecret\n7", "$when: the session is as it was");
+		is($out, "1\n\nsecret1\nsecret\n7\n1|mine|", "$when: the session is as it was");
 		is(as('mallory', q{SELECT string_agg(DISTINCT what, ' ') FROM mallory.seen WHERE q = 'SELECT current_user'}), 'mallory', "$when: it runs as him");
 		is(as('mallory', q{SELECT count(*) FROM mallory.seen WHERE what LIKE '%secret%' OR what = 'c'}), 0, "$when: he sees and gets nothing");
 		is(as('mallory', q{SELECT count(DISTINCT q) FROM mallory.seen WHERE what = '42501'}), scalar @refused, "$when: what is refused to him");
