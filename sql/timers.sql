@@ -200,6 +200,7 @@ CREATE FUNCTION crowd(state jsonb, messages jsonb[]) RETURNS jsonb LANGUAGE plpg
 BEGIN
     IF '"rest"' = ANY (messages) THEN PERFORM shard_set_receive_timeout('30 ms', '"idle"'); END IF;
     IF '"end"' = ANY (messages) THEN PERFORM shard_set_receive_timeout(NULL, NULL); END IF;
+    IF '"make"' = ANY (messages) THEN PERFORM shard_schedule('crowd', 'c', '"idle"', after => '1 h', name => 'made'); END IF;
     RETURN jsonb_build_object('idle', coalesce((state->>'idle')::int, 0) + (SELECT count(*) FROM unnest(messages) m WHERE m = '"idle"'));
 END
 $$;
@@ -210,6 +211,10 @@ SELECT shard_tell('crowd', 'b', '"rest"');
 SELECT until('(state->>''idle'')::int >= 2 FROM shard_entity.crowd');
 SELECT entity_id, name, receive_timeout FROM shard_timers WHERE type_name = 'crowd';
 SELECT shard_tell('crowd', 'b', '"end"');
+SELECT shard_drain();
+SELECT count(*) FROM shard_timers WHERE type_name = 'crowd';
+-- what comes before a CANCEL in the same turn is handled before it
+SELECT shard_tell('crowd', 'c', '"make"'), shard_cancel('crowd', 'c', 'made');
 SELECT shard_drain();
 SELECT count(*) FROM shard_timers WHERE type_name = 'crowd';
 SELECT count(*) FROM shard_dead_letters WHERE type_name = 'crowd';

@@ -76,10 +76,14 @@ if (ShardMutant::prove(@scenarios))
 	$one->sql(told($other, 2));
 	$two->wait_value("SELECT place FROM shard_inbox WHERE entity_id = '$other'", 'stash', 'a message of the shard to wait');
 
+	# The first change of the type that the new home's worker sees ends the pause: the message is tried, and fails again.
+	$two->sql(q{SELECT shard_alter('fragile', 'shard_failure_backoff', '59 min')});
+	$two->wait_value("SELECT attempts FROM shard_inbox WHERE entity_id = '$paused'", 2, 'the message to be tried again');
+
 	# And back, since its node leaves.
 	ok($two->sql('SELECT shard_leave()'), 'node 2 leaves');
 	$one->wait_until('SELECT count(*) = 3 FROM shard_inbox', 'the stash to be back');
-	is($state->($one), 'p 1 t, e 1 t; paused 1; judged 1 pause of the shard', 'attempts, pauses and history are as before');
+	is($state->($one), 'p 1 t, e 2 t; paused 1; judged 2 pause of the shard, 1 pause of the shard', 'attempts, pauses and history are as before');
 	$one->sql('DELETE FROM closed');
 	$one->sql("SELECT shard_alter('fragile', '$_->[0]', '$_->[1]')") for [ retry_backoff => '10 ms' ], [ max_retry_backoff => '10 ms' ], [ shard_failure_backoff => '10 ms' ];
 	$one->wait_value("SELECT string_agg(left(entity, 1) || what, ' ' ORDER BY entity DESC) FROM seen", 'x2 p1 e1', 'all to be handled');
