@@ -83,6 +83,16 @@ shard_deliver_replies(XLogRecPtr lsn)
 	shard_turn.replies = NIL;
 }
 
+/* Whether other types go first (E27). Then a later turn comes back to the ask. */
+static bool
+is_put_off(ShardLocalType *local)
+{
+	if (!shard_turn_puts_off(local))
+		return false;
+	shard_turn_note_put_off(local);
+	return true;
+}
+
 bool
 shard_deliver_can_ask(const ShardRequest *request)
 {
@@ -91,11 +101,8 @@ shard_deliver_can_ask(const ShardRequest *request)
 
 	if (local == NULL || !local->runnable)
 		return local == NULL || !shard_local_awaits_worker(local); /* it gets an error */
-	if (shard_turn_puts_off(local))
-	{
-		shard_turn_note_put_off(local);
+	if (is_put_off(local))
 		return false;
-	}
 	if (shard_pause_until(local, request->shard) != 0)
 		return false;
 	entity = shard_cache_get(local, request->shard, request->entity, request->entity_len, false);
@@ -160,7 +167,7 @@ shard_deliver_why_not(const ShardRequest *request)
 	return psprintf("Messages of the entity go first: " INT64_FORMAT " wait.", wait->waiting);
 }
 
-void
+bool
 shard_deliver_ask(ShardRequest *request)
 {
 	ShardLocalType *local = shard_turn_ready_type(request->type_id);
@@ -169,13 +176,16 @@ shard_deliver_ask(ShardRequest *request)
 	ErrorData *error = NULL;
 	bool overtaken = false;
 
+	/* asks of its type may have run since it was looked at */
+	if (local != NULL && local->runnable && is_put_off(local))
+		return false;
 	shard_turn.count++;
 	if (!shard_ring_begin(request))
-		return;
+		return true;
 	if (local == NULL || !local->runnable)
 	{
 		(void) keep_reply(request, NULL, shard_failure_of_type(local != NULL ? local->type : NULL));
-		return;
+		return true;
 	}
 	entity = shard_cache_get(local, request->shard, request->entity, request->entity_len, true);
 	shard_turn_enlist(entity);
@@ -217,4 +227,5 @@ shard_deliver_ask(ShardRequest *request)
 		keep_open(request, execution.token);
 	else
 		(void) keep_reply(request, error == NULL ? execution.reply : NULL, error);
+	return true;
 }

@@ -36,7 +36,7 @@ typedef struct ShardTurn
 	/* turn_limit.c */
 	int count;	  /* messages begun */
 	int limit;	  /* of messages */
-	bool exactly; /* the turn ends by that limit alone */
+	bool exactly; /* the turn ends by that limit alone, but for asks and starts */
 	bool single;  /* it ends with the first message whose code runs; */
 	int ran;	  /* messages whose code ran */
 	bool full;	  /* the turn ends here, so that what was done is committed */

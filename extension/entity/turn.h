@@ -197,8 +197,8 @@ extern bool shard_deliver_can_ask(const ShardRequest *request);
 /* Why the ask may not run now, as a sentence. */
 extern const char *shard_deliver_why_not(const ShardRequest *request);
 
-/* Runs an ask, in a subtransaction. */
-extern void shard_deliver_ask(ShardRequest *request);
+/* Runs an ask, in a subtransaction. False: it waits, since its type has used up its share by now. */
+extern bool shard_deliver_ask(ShardRequest *request);
 
 /*
  * In a turn: of messages whose type is not here, kept ones became dead letters, and counted ones were only counted; the

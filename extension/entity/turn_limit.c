@@ -124,7 +124,6 @@ shard_turn_begin_source(ShardSource source)
 	shard_turn.begun = false;
 	shard_turn.look = true;
 	shard_turn.read_each = 1;
-	shard_turn.exactly &= source != SHARD_SOURCE_ASKS;
 	set_line();
 	shard_turn.deadline = deadline_of(source);
 }
@@ -189,6 +188,13 @@ shard_turn_count(void)
 	return shard_turn.count;
 }
 
+/* Whether the source at hand ends by the limit alone. */
+static inline bool
+is_untimed(void)
+{
+	return shard_turn.exactly && shard_turn.source < SHARD_SOURCE_ASKS;
+}
+
 bool
 shard_turn_is_over(void)
 {
@@ -196,7 +202,7 @@ shard_turn_is_over(void)
 		return true;
 	if (shard_turn.count == shard_turn.before && !shard_turn.begun)
 		return false;
-	return shard_turn.count >= shard_turn.limit || (!shard_turn.exactly && is_late());
+	return shard_turn.count >= shard_turn.limit || (!is_untimed() && is_late());
 }
 
 void

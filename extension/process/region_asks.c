@@ -319,31 +319,34 @@ answer_accept(ShardRegion *region, XLogRecPtr lsn)
 	region->accept = NULL;
 }
 
-/* Runs the first of these; returns how many. */
-static int
-run_asks(List *asks)
+/* Runs of these what the turn comes to, and moves the others, in their order, to *left. */
+static List *
+run_asks(List *asks, List **left)
 {
+	List *ran = NIL;
 	ListCell *cell;
-	int run = 0;
+	bool over = false;
 
 	shard_turn_begin_source(SHARD_SOURCE_ASKS);
 	foreach (cell, asks)
 	{
-		if (shard_turn_is_over())
-			break;
-		shard_deliver_ask(lfirst(cell));
-		run++;
+		over = over || shard_turn_is_over();
+		if (!over && shard_deliver_ask(lfirst(cell)))
+			ran = lappend(ran, lfirst(cell));
+		else
+			*left = lappend(*left, lfirst(cell));
 	}
-	return run;
+	return ran;
 }
 
 int
 shard_region_run_asks(ShardRegion *region, bool all, bool *left)
 {
 	int done = 0;
-	int run;
 	List *later = NIL;
 	List *now = NIL;
+	List *ran;
+	List *rest = NIL;
 	ListCell *cell;
 	MemoryContext old = MemoryContextSwitchTo(region->ask_context);
 
@@ -374,9 +377,17 @@ shard_region_run_asks(ShardRegion *region, bool all, bool *left)
 	}
 	region->asks = list_concat(list_copy(now), later);
 	MemoryContextSwitchTo(old);
-	run = run_asks(now);
-	*left = run < done || done + region->forwards == SHARD_ASKS_PER_TURN;
-	return run;
+
+	/* an error leaves all of them there */
+	ran = run_asks(now, &rest);
+	*left = rest != NIL || done + region->forwards == SHARD_ASKS_PER_TURN;
+	if (rest != NIL)
+	{
+		old = MemoryContextSwitchTo(region->ask_context);
+		region->asks = list_concat(list_concat(list_copy(ran), rest), later);
+		MemoryContextSwitchTo(old);
+	}
+	return list_length(ran);
 }
 
 /* Sends an ask to its home. */

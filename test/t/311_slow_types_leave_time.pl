@@ -47,5 +47,34 @@ $_->receive for @askers;
 $node->drain;
 is(sql("SELECT count(*), count(DISTINCT (type, entity, n)) FROM seen WHERE n > 0 AND entity <> 'asked'"), '4300|4200', 'each is handled');
 is(sql(q{SELECT count(*) FROM (SELECT n < lag(n) OVER (PARTITION BY entity ORDER BY pos) AS late FROM seen WHERE type = 'slow' AND entity <> 'asked') s WHERE late}), 0, 'in order');
+
+# Nor do slow asks that are all there at once, within a turn: an ask behind five of them is the second or third to run.
+# They come while the worker is in another call.
+sql(q{
+TRUNCATE seen;
+CREATE FUNCTION hold(state jsonb, message jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+BEGIN
+	WHILE NOT pg_try_advisory_xact_lock(1) LOOP
+		PERFORM pg_sleep(0.01);
+	END LOOP;
+	RETURN message;
+END $$;
+SELECT shard_start('holding', 'hold', number_of_shards => 8, handler_timeout => '60 s')});
+my $barrier = $node->session;
+$barrier->query('SELECT pg_advisory_lock(1);');
+my $asked = sub { my ($asks) = @_; $node->wait_until(qq{SELECT count(*) = $asks FROM pg_stat_activity
+	WHERE query LIKE 'SELECT shard_ask%' AND wait_event_type = 'Extension'}, "$asks ask(s) to wait") };
+my $holds = $node->session;
+$holds->send(q{SELECT shard_ask('holding', 'asked', '{}', '60 s');});
+$node->wait_until(q{SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'shard region' AND wait_event = 'PgSleep'}, 'the call');
+push @askers, $node->session;
+$_->send(q{SELECT shard_ask('slow', 'asked', '{"n": 1, "takes": 0.05}', '60 s');}) for @askers;
+$asked->(6);
+$session->send(q{SELECT shard_ask('quick', 'asked', '{"n": 1, "takes": 0}', '60 s');});
+$asked->(7);
+$barrier->query('SELECT pg_advisory_unlock(1);');
+$_->receive for $holds, @askers, $session;
+my $first = sql(q{SELECT count(*) FROM seen WHERE type = 'slow' AND pos < (SELECT pos FROM seen WHERE type = 'quick')});
+cmp_ok($first, '<', 3, "it is handled behind $first of 5");
 $node->log_is_clean;
 done_testing();
