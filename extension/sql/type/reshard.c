@@ -608,9 +608,10 @@ finish(Call *call)
 Datum
 shard_reshard(PG_FUNCTION_ARGS)
 {
-	Call *call = MemoryContextAllocZero(PortalContext, sizeof(Call));
+	Call *call;
 
-	check_place(fcinfo);
+	check_place(fcinfo); /* which has a portal; a region worker has none */
+	call = MemoryContextAllocZero(PortalContext, sizeof(Call));
 	read_arguments(fcinfo, call);
 	if (SPI_connect_ext(SPI_OPT_NONATOMIC) != SPI_OK_CONNECT)
 		elog(ERROR, "could not connect to SPI");
