@@ -261,6 +261,7 @@ typedef struct ShardLocalType
 	dlist_head victims; /* ShardPlace, by core.place: they are to leave between turns */
 	bool stops;			/* it has a stop message */
 	bool runnable;		/* messages are handled, as of this turn */
+	bool timers_left;	/* some were due while they were not */
 	bool followed;		/* the same, as of the last time that its entities were told */
 	uint64 looked_at;	/* registry generation of that */
 	bool burying;		/* the type was dropped, and the turn gives up what is held of it, */

@@ -295,4 +295,5 @@ shard_local_refresh(ShardLocalType *local)
 	shard_handler_free(&local->decider);
 	say_problem(local, sqlstate, problem);
 	local->runnable = problem == NULL && type->mode == SHARD_MODE_HOSTING && !shard_local_keeps();
+	shard_timer_follow(local);
 }

@@ -9,7 +9,9 @@
  * active shards were made messages by turns that have committed; and when the first one behind it is due. Firing does
  * not touch the timer's row. That row decides when the message is met, so a message that is there twice does nothing
  * the second time, and a place may be forgotten: at the start of a process, and of a lane whose shards have come, it is
- * at the beginning of time again. That happens when no such message is on its way, so that few are there twice.
+ * at the beginning of time again. That happens when no such message is on its way, so that few are there twice. Timers of
+ * a type that cannot run stay what they are, or each process would put them into the stash once more; when it can, their
+ * lanes are looked at from the beginning of time.
  *
  * If the process dies right here: the turn's messages were appended or not, and the next process begins at the beginning
  * of time.
@@ -172,6 +174,40 @@ shard_timer_due_again(int32 type_id, int32 shard)
 	look_at(lane, DT_NOBEGIN);
 }
 
+void
+shard_timer_follow(ShardLocalType *local)
+{
+	ShardLanes lanes = shard_group_lanes(shard_message_group(local->type->type_id)) & own_lanes;
+
+	if (!local->timers_left || !local->runnable)
+		return;
+	local->timers_left = false;
+	shard_each_lane (lane, lanes)
+	{
+		now.lane[lane].again = saved.lane[lane].again = true;
+		now.lane[lane].next = saved.lane[lane].next = DT_NOBEGIN;
+	}
+	/* not of this turn, which may be aborted */
+	now.next = saved.next = DT_NOBEGIN;
+}
+
+/* Whether messages for the type can be handled. If not, its timers are left where they are. */
+static bool
+runs(int32 type_id)
+{
+	ShardLocalType *local = shard_turn_ready_type(type_id);
+
+#ifdef SHARD_MUTANT_TIMERS_OF_STOPPED_FIRE
+	local = NULL;
+#endif
+	if (local == NULL || local->runnable)
+		return true;
+#ifndef SHARD_MUTANT_TIMERS_LEFT_FOR_GOOD
+	local->timers_left = true;
+#endif
+	return false;
+}
+
 /* A look at a lane. */
 typedef struct Look
 {
@@ -200,7 +236,7 @@ look_at_timer(const ShardTimerOwner *owner, const ShardTimer *timer, void *arg)
 		return false;
 	}
 	lane->place = (ShardTimerPlace){timer->due, timer->generation};
-	if (shard_presence->is_active(owner->type_id, owner->shard))
+	if (shard_presence->is_active(owner->type_id, owner->shard) && runs(owner->type_id))
 	{
 		append(owner, timer);
 #ifdef SHARD_MUTANT_TIMER_ENDS_EARLY

@@ -53,6 +53,9 @@ extern void shard_timer_put_off(ShardEntity *entity);
 extern void shard_timer_due_init(ShardLanes lanes);
 extern void shard_timer_due_aborted(void);
 
+/* The type was looked at: if it can run, timers that were left because it could not are looked at again. */
+extern void shard_timer_follow(ShardLocalType *local);
+
 /* Whether there may be timers in the lanes of this worker. */
 extern bool shard_timer_any(void);
 

@@ -11,6 +11,7 @@ use Test::More;
 my $node = ShardCluster->create('narrow', conf => 'shard.region_workers = 1');
 $node->safe_psql('postgres', q{
 CREATE TABLE seen (pos bigserial, entity text, what text);
+CREATE TABLE obstacles ();
 CREATE FUNCTION note(state jsonb, message jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO seen (entity, what) SELECT entity_id, message #>> '{}' FROM shard_self();
@@ -23,7 +24,9 @@ BEGIN
 END $$;
 CREATE FUNCTION own(me text, what text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    IF what = 'twice' THEN
+    IF what = 'stuck' AND EXISTS (SELECT FROM obstacles) THEN
+        RAISE serialization_failure;
+    ELSIF what = 'twice' THEN
         PERFORM shard_schedule('note', me, '1', after => '1 h', name => 'x');
         PERFORM shard_schedule('note', me, '1', after => '1 h', name => 'x');
     ELSIF what = 'renew' THEN
@@ -32,7 +35,7 @@ BEGIN
         PERFORM shard_cancel('starts', me, 'x');
     END IF;
 END $$;
-SELECT shard_start('note', 'note');
+SELECT shard_start('note', 'note', retry_backoff => '50 ms', max_retry_backoff => '100 ms');
 SELECT shard_start('starts', 'note', start_message => '"start"');
 });
 
@@ -80,6 +83,29 @@ sub wait_stash
 	return;
 }
 
+# A timer of a type that is stopped when it is due; the worker has looked at what is due then.
+sub stop_with_timer
+{
+	my ($entity) = @_;
+	sql("SELECT shard_schedule('starts', '$entity', '\"x\"', after => '1 s', name => 'y')");
+	$node->wait_until("SELECT EXISTS (SELECT FROM shard_timers WHERE entity_id = '$entity')", 'a timer');
+	sql(q{SELECT shard_stop_type('starts')});
+	$node->wait_until("SELECT due < now() FROM shard_timers WHERE entity_id = '$entity'", 'it to be due');
+	schedule('clock', $entity, '0 s');
+	wait_seen('clock', $entity);
+	return;
+}
+
+sub start_again { return sql(q{SELECT shard_start('starts', 'note', start_message => '"start"')}) }
+
+sub seen_by_starts
+{
+	my ($entity) = @_;
+	sql("SELECT shard_schedule('starts', '$entity', '\"end\"', after => '200 ms')");
+	wait_seen($entity, 'end');
+	return all_seen($entity);
+}
+
 ShardMutant::prove(
 	{
 		promise => 'a timer that is cancelled before it is due does not fire',
@@ -121,17 +147,43 @@ ShardMutant::prove(
 		promise => 'a message of a timer that has fired is none of one that has its name now',
 		broken_by => ['TIMER_GENERATION_IGNORED'],
 		run => sub {
+			sql('INSERT INTO obstacles DEFAULT VALUES');
 			schedule('again', 'x', '1 s', 'first');
-			$node->drain;
-			sql(q{SELECT shard_stop_type('note')});
-			wait_stash('again', 1);
+			$node->wait_until(q{SELECT EXISTS (SELECT FROM shard_timers WHERE entity_id = 'again')}, 'a timer');
+			sql(q{SELECT shard_tell('note', 'again', '"stuck"')});
+			wait_stash('again', 2);
 			sql(q{SELECT shard_cancel('note', 'again', 'x')});
 			schedule('again', 'x', '1 h', 'second');
-			wait_stash('again', 3);
-			restart_worker();
 			wait_stash('again', 4);
-			sql(q{SELECT shard_start('note', 'note')});
-			return (seen('again'), 'first end');
+			restart_worker();
+			wait_stash('again', 5);
+			sql('DELETE FROM obstacles');
+			return (seen('again'), 'stuck first end');
+		},
+	},
+	{
+		promise => 'timers of a type that is stopped are no messages, however often the worker begins anew',
+		broken_by => ['TIMERS_OF_STOPPED_FIRE'],
+		run => sub {
+			stop_with_timer('left');
+			for (1 .. 2)
+			{
+				restart_worker();
+				schedule('clock', "worker $_", '0 s');
+				wait_seen('clock', "worker $_");
+			}
+			my $waiting = sql(q{SELECT count(*) FROM shard_inbox WHERE type_name = 'starts'});
+			start_again();
+			return ("$waiting " . seen_by_starts('left'), '0 start x end');
+		},
+	},
+	{
+		promise => 'they fire when it is started',
+		broken_by => ['TIMERS_LEFT_FOR_GOOD'],
+		run => sub {
+			stop_with_timer('later');
+			start_again();
+			return (seen_by_starts('later'), 'start x end');
 		},
 	},
 	{
