@@ -51,6 +51,7 @@ typedef struct Lanes
 } Lanes;
 
 static ShardLanes own_lanes;
+static ShardReadyType ready_type;
 static Lanes now;			 /* in this turn */
 static Lanes saved;			 /* as of the last commit */
 static bool changed = false; /* they differ */
@@ -58,9 +59,10 @@ static bool any = false;	 /* there were timers */
 static int first_lane = 0;	 /* by turns */
 
 void
-shard_timer_due_init(ShardLanes lanes)
+shard_timer_due_init(ShardLanes lanes, ShardReadyType ready)
 {
 	own_lanes = lanes;
+	ready_type = ready;
 	for (int lane = 0; lane < SHARD_LANES; lane++)
 		now.lane[lane] = (Lane){.place = beginning, .next = DT_NOEND};
 	shard_each_lane (lane, lanes)
@@ -195,7 +197,7 @@ shard_timer_follow(ShardLocalType *local)
 static bool
 runs(int32 type_id)
 {
-	ShardLocalType *local = shard_turn_ready_type(type_id);
+	ShardLocalType *local = ready_type(type_id);
 
 #ifdef SHARD_MUTANT_TIMERS_OF_STOPPED_FIRE
 	local = NULL;

@@ -49,8 +49,11 @@ extern void shard_timer_put_off(ShardEntity *entity);
 
 /* ---- timer_due.c: when timers are due ---------------------------------------------------------- */
 
-/* At start; the second function: after an abort. */
-extern void shard_timer_due_init(ShardLanes lanes);
+/* A type as of this turn; NULL: there is none. */
+typedef ShardLocalType *(*ShardReadyType)(int32 type_id);
+
+/* At start, with what says whether a type can run; the second function: after an abort. */
+extern void shard_timer_due_init(ShardLanes lanes, ShardReadyType ready);
 extern void shard_timer_due_aborted(void);
 
 /* The type was looked at: if it can run, timers that were left because it could not are looked at again. */

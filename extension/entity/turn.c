@@ -72,7 +72,7 @@ shard_turn_init(ShardLanes lanes, const ShardPresence *presence)
 	dlist_init(&shard_turn.pauses);
 	shard_cache_init();
 	shard_handle_init(lanes);
-	shard_timer_due_init(lanes);
+	shard_timer_due_init(lanes, shard_turn_ready_type);
 	before_shmem_exit(at_exit, 0);
 	shard_turn_commit_init();
 	shard_call_init();
