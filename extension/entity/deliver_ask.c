@@ -209,7 +209,8 @@ shard_deliver_ask(ShardRequest *request)
 	{
 		ErrorData locked = {.sqlerrcode = ERRCODE_LOCK_NOT_AVAILABLE,
 							.message = "another transaction holds the state row of the entity",
-							.hint = "Ask again when that transaction has ended."};
+							.hint = "Ask again when that transaction has ended. If it "
+									"is your own, end it first."};
 
 		shard_cache_forget(entity);
 		entity->checked = false;

@@ -460,7 +460,9 @@ get_type(const char *name, const char *hint)
 ShardType *
 shard_registry_get(const char *name)
 {
-	return get_type(name, "Start it with shard_start(), or look at view shard_types.");
+	return get_type(name, "Start it with shard_start(); where another member hosts it, "
+						  "shard_start_proxy() makes it known here. See shard_types and "
+						  "shard_current_regions.");
 }
 
 ShardType *

@@ -106,11 +106,14 @@ shard_api_open_number(int32 type_id)
 	shard_registry_catch_up();
 	type = shard_registry_by_id(type_id);
 	if (type == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("the entity type of the reply token is not known at this node"),
-				 errdetail("The token is for an entity of type number %d.", type_id),
-				 errhint("Where the type is not hosted, shard_start_proxy() makes it known.")));
+		ereport(
+			ERROR,
+			(errcode(ERRCODE_UNDEFINED_OBJECT),
+			 errmsg("the entity type of the reply token is not known at this node"),
+			 errdetail("The token is for an entity of type number %d.", type_id),
+			 errhint(
+				 "Where the type is not hosted, shard_start_proxy() makes it known. A type that "
+				 "was dropped or resharded has no tokens any more.")));
 	shard_security_check_send(type);
 	return type;
 }

@@ -46,7 +46,7 @@ static void
 check_place(void)
 {
 	shard_handler_guard_check("ask", "The ask would wait for the worker that runs the handler.",
-							  "Tell the entity with shard_tell() and have it tell you back.");
+							  "Use shard_request(): the reply comes as a message.");
 	PreventCommandDuringRecovery("shard_ask()");
 	PreventCommandIfReadOnly("shard_ask()");
 	PreventCommandIfParallelMode("shard_ask()");

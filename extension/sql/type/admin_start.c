@@ -154,6 +154,7 @@ typedef struct Difference
 	const char *type;	 /* name, as a literal */
 	const char *setting; /* the first, or the first that is fixed; NULL: none */
 	bool fixed;			 /* at least one cannot be altered */
+	bool stopped;		 /* the type is */
 	const char
 		*handler; /* of a suspended type, if the handler is the same, as a literal; NULL: not so */
 	StringInfoData detail;
@@ -205,8 +206,14 @@ remedies(const Difference *difference)
 						 "The type is suspended: once its code is mended, shard_alter(%s, "
 						 "'handler', %s) lets the type go on with the settings that it has.",
 						 difference->type, difference->handler);
+	else if (difference->stopped)
+		appendStringInfoString(&hint,
+							   "The type is stopped: shard_start() with the settings that it "
+							   "has, which shard_types shows, lets it go on as it is.");
 	if (difference->remedy.len > 0)
-		appendStringInfo(&hint, "%sUse %s.", hint.len > 0 ? " " : "", difference->remedy.data);
+		appendStringInfo(&hint, "%s%s %s.", hint.len > 0 ? " " : "",
+						 difference->stopped ? "To change them, use" : "Use",
+						 difference->remedy.data);
 	if (difference->fixed)
 		appendStringInfo(
 			&hint,
@@ -303,6 +310,7 @@ start_again(const ShardType *type, const ShardAdminType *wanted)
 	shard_reshard_end_or_refuse(&stored);
 
 	difference.type = quote_literal_cstr(wanted->name);
+	difference.stopped = type->mode == SHARD_MODE_STOPPED;
 	initStringInfo(&difference.detail);
 	initStringInfo(&difference.remedy);
 	if (stored.handler.function != wanted->handler.function)
