@@ -499,6 +499,12 @@ shard_recovery_run(void)
 	if (shard_turn.count > 0)
 		spent.handled = now;
 	time = shard_recovery_time(&spent, now, &again);
+	if (shard_turn.exactly || shard_turn.careful || shard_turn.single)
+	{
+		/* the turn looks for a start that has failed, so it has to come to it (D15) */
+		time = SHARD_RECOVERY_TURN;
+		again = 0;
+	}
 	if (time == 0)
 		return;
 	shard_turn_begin_source(SHARD_SOURCE_RECOVERY);

@@ -18,13 +18,13 @@ shard_recovery_time(const ShardRecoveryTime *time, int64 now, int64 *again)
 {
 	int64 others = now - time->started;
 
-	*again = now;
+	*again = 0;
 #ifndef SHARD_MUTANT_STARTS_STARVE_MESSAGES
 	if (time->handled != 0 && now >= time->handled && now - time->handled < SHARD_RECOVERY_QUIET &&
-		others >= 0 && others < SHARD_RECOVERY_TURN * SHARD_RECOVERY_OTHERS)
+		others >= 0)
 	{
 		if (others >= SHARD_RECOVERY_LEAST * SHARD_RECOVERY_OTHERS)
-			return others / SHARD_RECOVERY_OTHERS;
+			return Min(others / SHARD_RECOVERY_OTHERS, SHARD_RECOVERY_MOST);
 		*again = time->started + SHARD_RECOVERY_LEAST * SHARD_RECOVERY_OTHERS;
 		return 0;
 	}

@@ -8,15 +8,16 @@
  */
 #pragma once
 
-/* How long entities start in one turn at most, in microseconds; then the worker looks for messages. */
+/* How long entities start in one turn, in microseconds, if there are no messages; then the worker looks for some. */
 #define SHARD_RECOVERY_TURN 5000
 
 /* A worker had messages when it has handled some within this time. */
 #define SHARD_RECOVERY_QUIET 5000
 
-/* Then entities start for one part of the time, and all else has this many; no piece is shorter than LEAST. */
+/* Then entities start for one part of the time, and all else has this many; in pieces that are no shorter, and no longer. */
 #define SHARD_RECOVERY_OTHERS 6
 #define SHARD_RECOVERY_LEAST 1000
+#define SHARD_RECOVERY_MOST 15000
 
 /* When a worker did what, in microseconds, on any clock. 0: never. */
 typedef struct ShardRecoveryTime
@@ -26,8 +27,8 @@ typedef struct ShardRecoveryTime
 } ShardRecoveryTime;
 
 /*
- * How long entities may start now, in microseconds; if not at all, 0, and not before *again. A clock that went back
- * holds nothing up.
+ * How long entities may start now, in microseconds; if not at all, 0, and not before *again, which is 0 else. A clock that
+ * went back holds nothing up.
  */
 extern int64 shard_recovery_time(const ShardRecoveryTime *time, int64 now, int64 *again);
 
