@@ -32,6 +32,9 @@
 #define MOST_FIRED 10000
 #define LEAST_FIRED 100
 
+/* Timers of a lane that a look leaves where they are; the next turn goes on behind them. */
+#define MOST_LEFT 20000
+
 /* All timers are behind it. */
 static const ShardTimerPlace beginning = {DT_NOBEGIN, 0};
 
@@ -216,6 +219,7 @@ typedef struct Look
 	Lane *lane;
 	TimestampTz present;
 	int room; /* for messages */
+	int left; /* timers that were left where they are */
 	bool full;
 } Look;
 
@@ -232,7 +236,8 @@ look_at_timer(const ShardTimerOwner *owner, const ShardTimer *timer, void *arg)
 	Look *look = arg;
 	Lane *lane = look->lane;
 
-	if (timer->due > look->present || (look->room <= 0 && !is_at_place(lane, timer)))
+	if (timer->due > look->present ||
+		((look->room <= 0 || look->left >= MOST_LEFT) && !is_at_place(lane, timer)))
 	{
 		lane->next = timer->due;
 		return false;
@@ -247,6 +252,8 @@ look_at_timer(const ShardTimerOwner *owner, const ShardTimer *timer, void *arg)
 #endif
 		look->room--;
 	}
+	else
+		look->left++;
 	return true;
 }
 

@@ -87,7 +87,7 @@ sub wait_stash
 sub stop_with_timer
 {
 	my ($entity) = @_;
-	sql("SELECT shard_schedule('starts', '$entity', '\"x\"', after => '1 s', name => 'y')");
+	sql("SELECT shard_schedule('starts', '$entity', '\"x\"', after => '5 s', name => 'y')");
 	$node->wait_until("SELECT EXISTS (SELECT FROM shard_timers WHERE entity_id = '$entity')", 'a timer');
 	sql(q{SELECT shard_stop_type('starts')});
 	$node->wait_until("SELECT due < now() FROM shard_timers WHERE entity_id = '$entity'", 'it to be due');
@@ -148,7 +148,7 @@ ShardMutant::prove(
 		broken_by => ['TIMER_GENERATION_IGNORED'],
 		run => sub {
 			sql('INSERT INTO obstacles DEFAULT VALUES');
-			schedule('again', 'x', '1 s', 'first');
+			schedule('again', 'x', '5 s', 'first');
 			$node->wait_until(q{SELECT EXISTS (SELECT FROM shard_timers WHERE entity_id = 'again')}, 'a timer');
 			sql(q{SELECT shard_tell('note', 'again', '"stuck"')});
 			wait_stash('again', 2);
