@@ -1,5 +1,5 @@
 /*
- * The last failures of an entity that lives here, the newest first: at least 20, and one more than max_restarts; of its starts 20.
+ * The last failures of an entity that lives here, the newest first: at least 20, and one more than max_restarts; of its starts as many.
  * pause: until the next attempt, if the message waits for one. Caller: member of the type's owner.
  */
 CREATE FUNCTION @extschema@.shard_history(
