@@ -239,7 +239,8 @@ look_at_timer(const ShardTimerOwner *owner, const ShardTimer *timer, void *arg)
 	if (timer->due > look->present ||
 		((look->room <= 0 || look->left >= MOST_LEFT) && !is_at_place(lane, timer)))
 	{
-		lane->next = timer->due;
+		/* it may be to be looked at from the beginning, since a type was found to run meanwhile */
+		lane->next = Min(lane->next, timer->due);
 		return false;
 	}
 	lane->place = (ShardTimerPlace){timer->due, timer->generation};
