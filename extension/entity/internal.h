@@ -584,9 +584,9 @@ shard_turn_puts_off(const ShardLocalType *local)
 extern void shard_turn_note_put_off(ShardLocalType *local);
 extern void shard_turn_join(ShardLocalType *local);
 
-/* The turn begins to be measured; and code of the type has run since it was measured last, in so many calls. */
+/* The turn begins to be measured; and code of the type has run since then, in so many calls for so many messages. */
 extern void shard_turn_measure_begin(void);
-extern void shard_turn_measure(ShardLocalType *local, int calls);
+extern void shard_turn_measure(ShardLocalType *local, int calls, int messages);
 
 /* ---- turn_log.c: lines for the server's log, once the turn is committed ----------------------- */
 

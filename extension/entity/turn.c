@@ -227,6 +227,7 @@ finish_type(ShardLocalType *local)
 {
 	slist_iter iter;
 	int calls = 0;
+	int messages = 0;
 
 	if (local->type->batch)
 	{
@@ -234,11 +235,12 @@ finish_type(ShardLocalType *local)
 		{
 			ShardEntity *entity = slist_container(ShardEntity, turn_link, iter.cur);
 
+			messages += entity->batch_count;
 			shard_call_batch(entity);
 			shard_order_heed(entity);
 			calls++;
 		}
-		shard_turn_measure(local, calls);
+		shard_turn_measure(local, calls, messages);
 	}
 	slist_foreach (iter, &local->touched)
 	{

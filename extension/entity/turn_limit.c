@@ -63,18 +63,18 @@ shard_turn_measure_begin(void)
 }
 
 static void
-spend(ShardLocalType *local, TimestampTz now, int calls)
+spend(ShardLocalType *local, TimestampTz now, int calls, int messages)
 {
-	shard_fair_spend(&shard_turn.fair, &local->share, now - shard_turn.read_at, calls);
+	shard_fair_spend(&shard_turn.fair, &local->share, now - shard_turn.read_at, calls, messages);
 	set_line();
 }
 
 void
-shard_turn_measure(ShardLocalType *local, int calls)
+shard_turn_measure(ShardLocalType *local, int calls, int messages)
 {
 	TimestampTz now = GetCurrentTimestamp();
 
-	spend(local, now, calls);
+	spend(local, now, calls, messages);
 	shard_turn.read_at = now;
 }
 
@@ -159,7 +159,7 @@ is_past_deadline(void)
 	shard_turn.read_each =
 		took >= 0 && took <= (TimestampTz) shard_turn.unread * BRIEF_US ? BRIEF_CALLS : 1;
 	if (shard_turn.at != NULL)
-		spend(shard_turn.at->local, now, shard_turn.unread);
+		spend(shard_turn.at->local, now, shard_turn.unread, shard_turn.unread);
 	shard_turn.unread = 0;
 	shard_turn.read_at = now;
 	shard_turn.past = now > shard_turn.deadline;

@@ -57,7 +57,7 @@ run(Type *types, int count, int64 until)
 					break;
 				}
 				now += type->call;
-				shard_fair_spend(&shares, &type->share, type->call, 1);
+				shard_fair_spend(&shares, &type->share, type->call, 1, 1);
 				served = true;
 				type->handled++;
 				type->took += type->call;
@@ -145,6 +145,30 @@ test_all_short(void)
 	is_int(types[0].put_off + types[1].put_off, 0, "short calls are in the order of the log");
 }
 
+/* A batch of 5 000 that takes 20 ms: each of its messages takes less than it would to put it off. */
+static void
+test_batches(void)
+{
+	ShardFairShare quick = {0};
+	ShardFairShare slow = {0};
+	int quick_put_off = 0;
+	int slow_put_off = 0;
+
+	begin();
+	for (int turn = 0; turn < 100; turn++)
+	{
+		shard_fair_begin_turn(&shares, true, 0);
+		shard_fair_join(&shares, &quick);
+		shard_fair_join(&shares, &slow);
+		quick_put_off += shard_fair_is_used_up(&shares, &quick);
+		slow_put_off += shard_fair_is_used_up(&shares, &slow);
+		shard_fair_spend(&shares, &quick, 20000, 1, 5000);
+		shard_fair_spend(&shares, &slow, 100000, 1, 50);
+	}
+	is_int(quick_put_off, 0, "a batch of many short messages is not put off");
+	ok(slow_put_off > 0, "one whose messages are long is");
+}
+
 static void
 test_now_and_then(void)
 {
@@ -179,9 +203,9 @@ test_clock_set_forward(void)
 	begin();
 	shard_fair_begin_turn(&shares, false, 0);
 	shard_fair_join(&shares, &share);
-	shard_fair_spend(&shares, &share, INT64CONST(3600000000), 1);
+	shard_fair_spend(&shares, &share, INT64CONST(3600000000), 1, 1);
 	ok(share.clock - shares.clock <= 10000000, "an hour that passes in a call is not waited for");
-	shard_fair_spend(&shares, &share, -5, 1);
+	shard_fair_spend(&shares, &share, -5, 1, 1);
 	ok(shard_fair_is_used_up(&shares, &share), "a clock that is set back changes nothing");
 }
 
@@ -193,6 +217,7 @@ main(void)
 	test_many();
 	test_alone();
 	test_all_short();
+	test_batches();
 	test_now_and_then();
 	test_nothing_is_saved();
 	test_clock_set_forward();

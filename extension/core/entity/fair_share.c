@@ -35,16 +35,22 @@ shard_fair_join(ShardFairShares *shares, ShardFairShare *share)
 }
 
 void
-shard_fair_spend(ShardFairShares *shares, ShardFairShare *share, int64 took, int calls)
+shard_fair_spend(ShardFairShares *shares, ShardFairShare *share, int64 took, int calls,
+				 int messages)
 {
 	int types = shares->present + shares->before;
+	int64 least =
+		Max((int64) Max(calls, 1) * SHARD_FAIR_LONG, (int64) messages * SHARD_FAIR_LONG_MESSAGE);
 
 	/* a clock that was set back says nothing */
 	if (took <= 0)
 		return;
 	shares->clock += took / Max(types, 2);
 #ifndef SHARD_MUTANT_SHARE_IGNORED
-	if (took >= (int64) Max(calls, 1) * SHARD_FAIR_LONG)
+#ifdef SHARD_MUTANT_BATCH_COUNTED_AS_ONE
+	least = (int64) Max(calls, 1) * SHARD_FAIR_LONG;
+#endif
+	if (took >= least)
 		share->clock = Min(share->clock + took, shares->clock + SHARD_FAIR_MOST);
 #endif
 }

@@ -19,8 +19,12 @@
 #include "postgres_fe.h"
 #endif
 
-/* A call that takes less does not count: putting its message off would take a noticeable part of that. */
+/*
+ * A call that takes less does not count: putting its message off would take a noticeable part of that. Nor does one of a
+ * batch that takes less for each of its messages: all of them would be put off.
+ */
 #define SHARD_FAIR_LONG 5000
+#define SHARD_FAIR_LONG_MESSAGE 200
 
 /* A type may be so far ahead: so often in a row its messages are not put off. */
 #define SHARD_FAIR_AHEAD 20000
@@ -51,8 +55,9 @@ extern void shard_fair_begin_turn(ShardFairShares *shares, bool served, int64 id
 /* The type has something to do in this turn; once is enough. What it did not need before is not saved for it. */
 extern void shard_fair_join(ShardFairShares *shares, ShardFairShare *share);
 
-/* Calls of the type took so long, and were so many. */
-extern void shard_fair_spend(ShardFairShares *shares, ShardFairShare *share, int64 took, int calls);
+/* Calls of the type took so long, and were so many, for so many messages. */
+extern void shard_fair_spend(ShardFairShares *shares, ShardFairShare *share, int64 took, int calls,
+							 int messages);
 
 /* Whether the type has to wait for others. */
 static inline bool
