@@ -36,6 +36,7 @@ declare -A noticed_by=(
   [NO_DEDUP]=$one_node            # rows at or below the cursor are handled again
   [NO_ORDER]=$one_node            # a batch is handled in reverse order
   [STASH_OVERTAKEN]=$one_node     # an entity's inbox row is handled before its stashed ones
+  [STASH_READ_AGAIN]=test/t/314_backlogs_beside_an_old_transaction.pl  # each piece of a backlog is read from its beginning
   [STASH_KEPT]="$one_node test/t/020_crash_ledger.pl"  # a stashed row is still there after it was handled, and is handled again
   [FILE_UNSEEN]=test/t/084_tables_are_rewritten.pl  # a turn goes on in a file of the inbox that was replaced meanwhile
   [READS_UNGATED]=test/t/085_reads_wait_for_the_gate.pl  # an answer that only reads does not wait for the gate

@@ -56,6 +56,7 @@ typedef struct ShardWait
 	TimestampTz not_before; /* the stash is not looked at earlier */
 	int blocked_by;			/* pid that holds the row, 0: none */
 	int64 waiting;			/* rows in the stash, and those that wait for their number */
+	int64 gone;				/* no row of the stash has this seq or a lower one; 0: not known */
 	bool start;				/* the entity has to start first, which failed or was put off (E15), */
 	int starts;				/* so often in a row */
 	bool pauses;			/* its shard waits until not_before, too (E24) */

@@ -55,9 +55,9 @@ static ShardStatement select_ordered = {
 	"SELECT seq, kind, epoch, stamp, src_type, src_entity, mid_node, mid_seq, payload, attempts,"
 	" next_at, number, pauses"
 	" FROM shard.held WHERE type_id = $1 AND shard = $2 AND entity = $3 AND place = 'ordered'"
-	" ORDER BY number LIMIT $4",
-	4,
-	{INT4OID, INT4OID, TEXTOID, INT4OID}};
+	" AND number >= $5 ORDER BY number LIMIT $4",
+	5,
+	{INT4OID, INT4OID, TEXTOID, INT4OID, INT8OID}};
 
 /* The whole key: what leaves place open reads all that is held of the entity. */
 static ShardStatement delete_held = {
@@ -452,8 +452,8 @@ shard_held_load(int32 type_id, int shard, const char *entity, int entity_len, in
 }
 
 List *
-shard_held_load_ordered(int32 type_id, int shard, const char *entity, int entity_len, int limit,
-						bool *last)
+shard_held_load_ordered(int32 type_id, int shard, const char *entity, int entity_len, int64 from,
+						int limit, bool *last)
 {
 	MemoryContext context = CurrentMemoryContext;
 	ShardArguments arguments = {0};
@@ -461,6 +461,7 @@ shard_held_load_ordered(int32 type_id, int shard, const char *entity, int entity
 
 	SPI_connect();
 	add_load(&arguments, type_id, shard, entity, entity_len, limit);
+	shard_statement_add(&arguments, Int64GetDatum(from), false);
 	shard_statement_run(&select_ordered, &arguments, SPI_OK_SELECT);
 	result = take_rows(context, type_id, shard, entity, entity_len, limit, last);
 	SPI_finish();

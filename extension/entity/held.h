@@ -76,9 +76,9 @@ extern List *shard_held_load(int32 type_id, int shard, const char *entity, int e
 /* Puts a message in the place of its number; false if there is one already. */
 extern bool shard_held_insert_ordered(const ShardRow *row, int64 number);
 
-/* The messages of an entity with the lowest numbers, likewise, but two at least if there are two. */
+/* The messages of an entity with the lowest numbers, from one on, likewise, but two at least if there are two. */
 extern List *shard_held_load_ordered(int32 type_id, int shard, const char *entity, int entity_len,
-									 int limit, bool *last);
+									 int64 from, int limit, bool *last);
 
 /* Removes a held message that was handled. */
 extern void shard_held_delete(const ShardRow *row);

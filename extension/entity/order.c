@@ -452,11 +452,15 @@ static List *
 load_lowest(const ShardEntity *entity, MemoryContext context, int limit, bool *last)
 {
 	MemoryContext old = MemoryContextSwitchTo(context);
+	int64 lowest = entity->ordering->now.queue.lowest;
 	List *rows;
 
+#ifdef SHARD_MUTANT_STASH_READ_AGAIN
+	lowest = PG_INT64_MIN;
+#endif
 	shard_execution_end_user_code();
 	rows = shard_held_load_ordered(entity->local->type->type_id, entity->shard, entity->id,
-								   entity->id_len, limit, last);
+								   entity->id_len, lowest, limit, last);
 	MemoryContextSwitchTo(old);
 	return rows;
 }

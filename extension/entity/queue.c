@@ -173,6 +173,8 @@ shard_queue_set(ShardEntity *entity, const ShardHeldCount *held)
 		entity->wait = wait_of(entity->local, held);
 	else if (!defers && held->ordered == 0)
 		entity->wait = (ShardWait){0};
+	if (entity->wait.waiting != held->stash + held->ordered)
+		entity->wait.gone = 0; /* memory was wrong */
 	entity->wait.waiting = held->stash + held->ordered;
 	entity->wait.start = held->start;
 	entity->wait.starts = held->starts;
@@ -182,15 +184,26 @@ shard_queue_set(ShardEntity *entity, const ShardHeldCount *held)
 	shard_life_follow(entity);
 }
 
+/* Puts a row into the stash. It is the only one, or may be before others. */
+static void
+stash(ShardEntity *entity, const ShardRow *row, const ShardHeldWhy *why)
+{
+	ShardWait *wait = &entity->wait;
+
+	shard_held_stash(row, why);
+	if (!wait->deferred || (wait->gone != 0 && row->seq <= wait->gone))
+		wait->gone = row->seq - 1;
+	wait->deferred = true;
+	wait->waiting++;
+}
+
 void
 shard_queue_defer(ShardEntity *entity, const ShardRow *row, TimestampTz until, bool suspended)
 {
 	shard_execution_end_user_code();
-	shard_held_stash(row, &(ShardHeldWhy){0});
-	entity->wait.deferred = true;
+	stash(entity, row, &(ShardHeldWhy){0});
 	entity->wait.suspended = suspended;
 	entity->wait.not_before = Max(entity->wait.not_before, until);
-	entity->wait.waiting++;
 	shard_turn.passed = true;
 	shard_life_follow(entity);
 }
@@ -200,9 +213,7 @@ shard_queue_wait_for_room(ShardEntity *entity, const ShardRow *row, const ErrorD
 {
 	TimestampTz next_at = GetCurrentTimestamp() + entity->local->type->max_retry_backoff;
 
-	shard_held_stash(row, &(ShardHeldWhy){.next_at = next_at, .error = error});
-	entity->wait.waiting++;
-	entity->wait.deferred = true;
+	stash(entity, row, &(ShardHeldWhy){.next_at = next_at, .error = error});
 	entity->wait.not_before = Max(entity->wait.not_before, next_at);
 	shard_turn.passed = true;
 	shard_life_follow(entity);
@@ -214,10 +225,7 @@ shard_queue_retry(ShardEntity *entity, const ShardRow *row, const ShardHeldWhy *
 	if (is_held)
 		shard_held_failed(row, why);
 	else
-	{
-		shard_held_stash(row, why);
-		entity->wait.waiting++;
-	}
+		stash(entity, row, why);
 	entity->wait.deferred = true;
 	entity->wait.attempts = why->attempts;
 	entity->wait.not_before = why->next_at;

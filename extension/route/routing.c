@@ -315,14 +315,13 @@ void
 shard_routing_begin(void)
 {
 	shard_routing.turn = CurrentMemoryContext;
-	shard_routing.draining = shard_routing.drained = shard_routing.left = false;
 	shard_routing.known_type = 0;
-	shard_routing.saved = shard_routing.overtaken = false;
-	shard_routing.arrived = shard_routing.resent = false;
+	shard_routing.draining = shard_routing.drained = shard_routing.left = false;
+	shard_routing.saved = shard_routing.overtaken = shard_routing.arrived = false;
+	shard_routing.resent = false;
 	forget_news();
 	shard_routing_forget_ahead();
-	/* changes during the turn are looked at by the next turn */
-	shard_routing.types_now = shard_registry_generation();
+	shard_routing.types_now = shard_registry_generation(); /* what changes now is the next turn's */
 	if (shard_routing.types_seen != shard_routing.types_now)
 		shard_outbox_types_changed();
 	if (shard_routing.types_seen != shard_routing.types_now || shard_routing.strays)
@@ -558,6 +557,7 @@ shard_routing_aborted(void)
 	for (int i = 0; i < r->count_count; i++)
 		r->counts[i].change = 0;
 	r->stray = false;
+	r->drained_upto = (ShardParkedPlace){0};
 	shard_routing_forget_recount();
 	forget_news();
 	shard_routing_store_forget_base();

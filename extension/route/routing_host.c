@@ -166,6 +166,18 @@ bury(const ShardItem *item)
 	return buried;
 }
 
+/* A message was parked. If it goes before what is gone, that is not known any more. */
+static void
+note_parked(const ShardItem *item)
+{
+	ShardParkedPlace *upto = &shard_routing.drained_upto;
+	ShardParkedPlace place = shard_routing_store_place(item, item->body);
+
+	if (place.type_id == upto->type_id && place.shard == upto->shard &&
+		(place.rseq < upto->rseq || (place.rseq == upto->rseq && place.arrival <= upto->arrival)))
+		*upto = (ShardParkedPlace){0};
+}
+
 static void
 do_park(void *context, const ShardItem *item)
 {
@@ -177,21 +189,40 @@ do_park(void *context, const ShardItem *item)
 	shard_routing_store_park(item, item->body);
 	shard_routing_count(item->type_id, 1);
 	shard_routing_forget_ahead();
+	note_parked(item);
 	end_sql(old);
+}
+
+/*
+ * Where the parked messages of a shard begin: behind those that have left, which are still there to be passed as long as
+ * any transaction of the database is older.
+ */
+static ShardParkedPlace
+begin_of(const ShardRoute *route)
+{
+	const ShardParkedPlace *upto = &shard_routing.drained_upto;
+
+	if (upto->type_id == route->type_id && upto->shard == route->shard)
+		return *upto;
+	return (ShardParkedPlace){.type_id = route->type_id,
+							  .shard = route->shard,
+							  .rseq = PG_INT64_MIN,
+							  .arrival = PG_INT64_MIN};
 }
 
 /* Reads the first parked messages of a shard. */
 static void
 read_ahead(const ShardRoute *route)
 {
+	ShardParkedPlace begin = begin_of(route);
 	MemoryContext old;
 
 	shard_execution_end_user_code();
 	shard_routing_forget_ahead();
 	old = MemoryContextSwitchTo(shard_routing.ahead);
 	shard_routing.parked =
-		shard_routing_store_parked(route->type_id, route->shard, READ_AHEAD,
-								   &shard_routing.parked_count, &shard_routing.parked_last);
+		shard_routing_store_parked(&begin, READ_AHEAD, &shard_routing.parked_count,
+								   &shard_routing.parked_last);
 	shard_routing.ahead_of = route;
 	MemoryContextSwitchTo(old);
 }
@@ -202,6 +233,12 @@ do_first_parked(void *context, const ShardRoute *route, ShardItem *item)
 	if (shard_routing.ahead_of != route ||
 		(shard_routing.parked_next == shard_routing.parked_count && !shard_routing.parked_last))
 		read_ahead(route);
+	if (shard_routing.parked_count == 0 && shard_routing.drained_upto.type_id != 0)
+	{
+		/* nobody is to wait for ever because a place was wrong */
+		shard_routing.drained_upto = (ShardParkedPlace){0};
+		read_ahead(route);
+	}
 	if (shard_routing.parked_next == shard_routing.parked_count)
 		return false;
 	*item = shard_routing.parked[shard_routing.parked_next].item;
@@ -211,9 +248,16 @@ do_first_parked(void *context, const ShardRoute *route, ShardItem *item)
 static void
 do_unpark(void *context, const ShardRoute *route)
 {
+	const ShardParked *first = &shard_routing.parked[shard_routing.parked_next++];
 	MemoryContext old = begin_sql();
 
-	shard_routing_store_unpark(&shard_routing.parked[shard_routing.parked_next++]);
+	shard_routing_store_unpark(first);
+#ifndef SHARD_MUTANT_STASH_READ_AGAIN
+	shard_routing.drained_upto = (ShardParkedPlace){.type_id = route->type_id,
+													.shard = route->shard,
+													.rseq = first->rseq,
+													.arrival = first->arrival};
+#endif
 	shard_routing_count(route->type_id, -1);
 	end_sql(old);
 	shard_turn_pass();

@@ -69,6 +69,9 @@ typedef struct ShardRouting
 	int parked_next;
 	bool parked_last; /* there are no others */
 
+	/* of one shard no parked message is left up to there, in this turn; no shard: not known */
+	ShardParkedPlace drained_upto;
+
 	int32 known_type; /* type of the last message that arrived, which is here; 0: none yet */
 	bool buried;	  /* the message was not parked: its type is not known */
 	bool stray;	  /* a message with a stamp, of a type that is not here, was parked in this turn, */

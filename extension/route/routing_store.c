@@ -141,9 +141,10 @@ static ShardStatement insert_parked = {
 
 static ShardStatement select_parked = {
 	"SELECT rseq, arrival, kind, epoch, sent, stamp, entity, src_type, src_entity, mid_node, mid_seq,"
-	" payload FROM shard.parked WHERE type_id = $1 AND shard = $2 ORDER BY rseq, arrival LIMIT $3",
-	3,
-	{INT4OID, INT4OID, INT4OID}};
+	" payload FROM shard.parked WHERE type_id = $1 AND shard = $2 AND (rseq, arrival) > ($4, $5)"
+	" ORDER BY rseq, arrival LIMIT $3",
+	5,
+	{INT4OID, INT4OID, INT4OID, INT8OID, INT8OID}};
 
 static ShardStatement select_some_parked = {
 	"SELECT type_id, shard, rseq, arrival FROM shard.parked"
@@ -451,17 +452,29 @@ shard_routing_store_discard(int32 type_id, int32 shard, int64 limit)
 	return all;
 }
 
+ShardParkedPlace
+shard_routing_store_place(const ShardItem *item, const ShardRow *row)
+{
+	bool stamped = item->stamp.kind != SHARD_PREFIX_NONE;
+
+	return (ShardParkedPlace){.type_id = item->type_id,
+							  .shard = item->shard,
+							  .rseq = stamped ? item->stamp.seq : NOT_STAMPED,
+							  .arrival = row->seq};
+}
+
 void
 shard_routing_store_park(const ShardItem *item, const ShardRow *row)
 {
 	ShardArguments arguments = {0};
 	bool stamped = item->stamp.kind != SHARD_PREFIX_NONE;
+	ShardParkedPlace place = shard_routing_store_place(item, row);
 	char stamp[SHARD_LOG_STAMP_BYTES];
 
 	shard_log_put_stamp(stamp, item->stamp);
 	add_key(&arguments, item->type_id, item->shard);
-	shard_statement_add(&arguments, Int64GetDatum(stamped ? item->stamp.seq : NOT_STAMPED), false);
-	shard_statement_add(&arguments, Int64GetDatum(row->seq), false);
+	shard_statement_add(&arguments, Int64GetDatum(place.rseq), false);
+	shard_statement_add(&arguments, Int64GetDatum(place.arrival), false);
 	shard_statement_add(&arguments, Int16GetDatum(row->kind), false);
 	shard_statement_add(&arguments, Int32GetDatum(item->epoch), item->epoch < 0);
 	shard_statement_add(&arguments, BoolGetDatum(item->sent), false);
@@ -508,7 +521,7 @@ read_parked(uint64 number, ShardParked *parked, MemoryContext context)
 }
 
 ShardParked *
-shard_routing_store_parked(int32 type_id, int32 shard, int limit, int *count, bool *last)
+shard_routing_store_parked(const ShardParkedPlace *after, int limit, int *count, bool *last)
 {
 	MemoryContext context = CurrentMemoryContext;
 	ShardArguments arguments = {0};
@@ -516,8 +529,10 @@ shard_routing_store_parked(int32 type_id, int32 shard, int limit, int *count, bo
 	Size bytes = 0;
 
 	SPI_connect();
-	add_key(&arguments, type_id, shard);
+	add_key(&arguments, after->type_id, after->shard);
 	shard_statement_add(&arguments, Int32GetDatum(limit), false);
+	shard_statement_add(&arguments, Int64GetDatum(after->rseq), false);
+	shard_statement_add(&arguments, Int64GetDatum(after->arrival), false);
 	shard_statement_run(&select_parked, &arguments, SPI_OK_SELECT);
 	result = MemoryContextAllocZero(context, Max(SPI_processed, 1) * sizeof(ShardParked));
 	for (*count = 0; *count < SPI_processed && bytes <= PARKED_BYTES; (*count)++)
@@ -527,8 +542,8 @@ shard_routing_store_parked(int32 type_id, int32 shard, int limit, int *count, bo
 		/* a large one is still where it was stored */
 		read_parked(*count, parked, context);
 		bytes += parked->row.payload_len;
-		parked->row.type_id = parked->item.type_id = type_id;
-		parked->row.shard = parked->item.shard = shard;
+		parked->row.type_id = parked->item.type_id = after->type_id;
+		parked->row.shard = parked->item.shard = after->shard;
 		parked->item.epoch = parked->row.epoch;
 		parked->item.stamp = parked->row.stamp;
 		parked->item.body = &parked->row;

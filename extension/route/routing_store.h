@@ -51,12 +51,24 @@ typedef struct ShardParked
 /* Stores a parked message. row: the item's body. */
 extern void shard_routing_store_park(const ShardItem *item, const ShardRow *row);
 
+/* How far a walk over parked messages has come, by their keys; all 0: it begins. */
+typedef struct ShardParkedPlace
+{
+	int32 type_id;
+	int32 shard;
+	int64 rseq;
+	int64 arrival;
+} ShardParkedPlace;
+
+/* Where a parked message is. */
+extern ShardParkedPlace shard_routing_store_place(const ShardItem *item, const ShardRow *row);
+
 /*
- * The first parked messages of a shard, at most limit, and fewer if they are large, in the current memory context;
- * *count: how many. *last: there are no others.
+ * The first parked messages of a shard behind a place, at most limit, and fewer if they are large, in the current memory
+ * context; *count: how many. *last: there are no others.
  */
 extern ShardParked *
-shard_routing_store_parked(int32 type_id, int32 shard, int limit, int *count, bool *last);
+shard_routing_store_parked(const ShardParkedPlace *after, int limit, int *count, bool *last);
 
 /* Removes a parked message. */
 extern void shard_routing_store_unpark(const ShardParked *parked);
@@ -67,15 +79,6 @@ extern int64 shard_routing_store_bury(int32 type_id);
 /* Each shard that has an ownership row or parked messages, and how many. */
 typedef void (*ShardRoutingVisit)(int32 type_id, int32 shard, int64 parked, void *arg);
 extern void shard_routing_store_each(ShardRoutingVisit visit, void *arg);
-
-/* How far a walk over all parked messages has come; all 0: it begins. */
-typedef struct ShardParkedPlace
-{
-	int32 type_id;
-	int32 shard;
-	int64 rseq;
-	int64 arrival;
-} ShardParkedPlace;
 
 /* The next rows, at most limit, in the order of their keys; returns how many there were. */
 extern int

@@ -1,0 +1,89 @@
+# As long as a transaction of the database is older, nothing that has left a table goes from its index. What waits of an
+# entity or a shard is read in pieces, and each begins where the one before has stopped: a backlog of n messages costs n
+# reads and not n * n.
+
+use strict;
+use warnings FATAL => 'all';
+
+use ShardCluster;
+use ShardMutant;
+use Test::More;
+
+my $messages = 10000;
+my $node = ShardCluster->create('backlog', conf => "shard.region_workers = 1\nautovacuum = off");
+sub sql { return $node->safe_psql('postgres', @_) }
+
+sql(q{
+CREATE FUNCTION count_up(state jsonb, message jsonb) RETURNS jsonb LANGUAGE sql
+RETURN to_jsonb(coalesce(state::int, 0) + 1);
+CREATE FUNCTION number_of(message jsonb) RETURNS int8 LANGUAGE sql IMMUTABLE RETURN message::int8;
+SELECT shard_start('plain', 'count_up', number_of_shards => 1);
+SELECT shard_start('numbered', 'count_up', number_of_shards => 1, ordered_by => 'number_of', ordered_from => 1,
+	ordered_window => 1000000);
+SELECT shard_start('parked', 'count_up', number_of_shards => 1);
+SELECT shard_tell('plain', 'a', '0'), shard_tell('numbered', 'b', '1');
+});
+$node->drain;
+
+# What is read of an index, and how many rows have left its table, as the worker has told by then.
+sub read_of {
+	return split /\|/, sql("SELECT idx_tup_read, n_tup_del FROM pg_stat_user_indexes i JOIN pg_stat_user_tables t USING (relid)
+		WHERE i.schemaname = 'shard' AND i.indexrelname = '$_[0]'");
+}
+
+# Handles a backlog beside a transaction that sees the whole of it; go lets it go on.
+sub reads_of {
+	my ($index, $type, $entity, $go) = @_;
+	my $old = $node->session;
+	$old->query('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1;');
+	my ($read, $gone) = read_of($index);
+	$go->();
+	# shard_drain() would read, too
+	$node->wait_until("SELECT state::int >= $messages FROM shard_entity.$type WHERE entity_id = '$entity'", "$type: all to be handled");
+	$node->wait_until("SELECT n_tup_del >= $gone + $messages FROM pg_stat_user_tables t JOIN pg_stat_user_indexes i USING (relid)
+		WHERE i.schemaname = 'shard' AND i.indexrelname = '$index'", 'the worker to tell what it has done');
+	my ($now) = read_of($index);
+	note("$type: $messages messages were read " . ($now - $read) . ' times');
+	$old->query('COMMIT;');
+	$old->close;
+	return ($now - $read <= 4 * $messages ? 'once' : 'again and again', 'once');
+}
+
+sub backlog {
+	my ($type, $entity, $from, $to) = @_;
+	sql("SELECT count(shard_tell('$type', '$entity', to_jsonb(n))) FROM generate_series($from, $to) n");
+}
+
+my $sound = ShardMutant::prove(
+	{
+		promise => 'a stash is read once, when its type goes on',
+		broken_by => ['STASH_READ_AGAIN'],
+		run => sub {
+			sql(q{SELECT shard_stop_type('plain')});
+			backlog('plain', 'a', 1, $messages);
+			$node->wait_until("SELECT count(*) = $messages FROM shard_inbox WHERE type_name = 'plain' AND place = 'stash'", 'messages to be stashed');
+			return reads_of('held_pkey', 'plain', 'a', sub { sql(q{SELECT shard_start('plain', 'count_up', number_of_shards => 1)}) });
+		},
+	},
+	{
+		promise => 'messages that waited for a number are read once, when it has come',
+		broken_by => ['STASH_READ_AGAIN'],
+		run => sub {
+			backlog('numbered', 'b', 3, $messages + 2);
+			$node->wait_until("SELECT count(*) = $messages FROM shard_inbox WHERE type_name = 'numbered'", 'messages to wait for a number');
+			return reads_of('held_ordered', 'numbered', 'b', sub { backlog('numbered', 'b', 2, 2) });
+		},
+	},
+	{
+		promise => 'parked messages are read once, when their shard has a home',
+		broken_by => ['STASH_READ_AGAIN'],
+		run => sub {
+			my ($control) = $node->worker_pids('%control%'); # no home while it stands still
+			$node->stop_idle($control);
+			backlog('parked', 'c', 1, $messages);
+			$node->wait_until("SELECT count(*) = $messages FROM shard_inbox WHERE place = 'parked'", 'messages to be parked');
+			return reads_of('parked_pkey', 'parked', 'c', sub { kill 'CONT', $control });
+		},
+	});
+$node->log_is_clean if $sound;
+done_testing();
