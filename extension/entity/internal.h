@@ -57,6 +57,7 @@ typedef struct ShardTurn
 	int64 cached;				  /* bytes of entities in memory when the turn began */
 	ShardFairShares fair;		  /* the time of types; outlives turns */
 	int64 fair_line;			  /* a type whose clock is ahead of it is put off */
+	bool alone; /* there is one type at most whose messages run here; outlives turns */
 
 	/* deliver_ask.c */
 	List *replies; /* ShardReply *, to be sent after the commit */

@@ -173,6 +173,16 @@ forget_burying(ShardLocalType *local, void *arg)
 	local->burying = false;
 }
 
+/* For shard_registry_each: counts the types whose messages run in this worker. */
+static void
+count_type(ShardType *type, void *arg)
+{
+	int *types = arg;
+	ShardLanes lanes = shard_group_lanes(shard_message_group(type->type_id)) & shard_turn.lanes;
+
+	*types += type->mode == SHARD_MODE_HOSTING && lanes != 0;
+}
+
 bool
 shard_turn_begin(bool careful)
 {
@@ -196,8 +206,11 @@ shard_turn_begin(bool careful)
 	if (refreshed_at != shard_registry_generation())
 	{
 		bool changed = false;
+		int types = 0;
 
 		shard_buffer_free_counters();
+		shard_registry_each(count_type, &types);
+		shard_turn.alone = types <= 1;
 		shard_local_each(refresh_type, &changed);
 		shard_registry_each(shard_recovery_follow, NULL);
 		if (changed)

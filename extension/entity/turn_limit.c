@@ -43,11 +43,11 @@ shard_turn_set_single(bool single)
 
 /* ---- which type's turn it is -------------------------------------------------------------------- */
 
-/* A turn that looks for a message that failed leaves none out. */
+/* A turn that looks for a message that failed leaves none out; and where there is one type, nobody waits for it. */
 static void
 set_line(void)
 {
-	shard_turn.fair_line = shard_turn.exactly || shard_turn.careful
+	shard_turn.fair_line = shard_turn.exactly || shard_turn.careful || shard_turn.alone
 							   ? PG_INT64_MAX
 							   : shard_turn.fair.clock + SHARD_FAIR_AHEAD;
 }

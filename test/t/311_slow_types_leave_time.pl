@@ -19,7 +19,15 @@ BEGIN
 	INSERT INTO seen (type, entity, n) SELECT type_name, entity_id, (message->>'n')::int FROM shard_self();
 	RETURN message;
 END $$;
-SELECT shard_start('slow', 'note', number_of_shards => 8), shard_start('quick', 'note', number_of_shards => 8);
+SELECT shard_start('slow', 'note', number_of_shards => 8);
+-- alone, it has all the time, and nothing goes through the stash
+SELECT count(shard_tell('slow', 'alone', jsonb_build_object('n', i - 31, 'takes', 0.02))) FROM generate_series(1, 30) i;
+});
+$node->drain;
+$node->wait_until("SELECT n_tup_ins = 30 FROM pg_stat_user_tables WHERE relname = 'seen'", 'the worker to tell what it has written');
+is(sql("SELECT n_tup_ins FROM pg_stat_user_tables WHERE schemaname = 'shard' AND relname = 'held'"), 0, 'a slow type that is alone is not put off');
+sql(q{
+SELECT shard_start('quick', 'note', number_of_shards => 8);
 -- their shards have homes by then
 SELECT count(shard_tell(t, 'e' || i, '{"n": 0, "takes": 0}')) FROM generate_series(1, 40) i, unnest('{slow,quick}'::text[]) t;
 });
