@@ -220,7 +220,9 @@ show_nothing(Oid owner)
 static void
 late(const ShardType *type, ShardGuestKind kind)
 {
-	const char *hint = "Make it faster, or raise the limit with shard_alter.";
+	const char *hint =
+		"Make it faster, or raise the limit with shard_alter. A handler of another owner waits "
+		"for an extractor for a second at most.";
 
 	if (kind == SHARD_GUEST_TRIES)
 		ereport(ERROR,
@@ -245,7 +247,8 @@ shard_guest_run(const ShardType *type, ShardGuestKind kind, ShardGuestCode code,
 		limit_lock_waits();
 	show_nothing(type->owner);
 	shard_guest_comes(Max(here, kind), type->owner, guest.security.saved_user);
-	guest.timer = shard_guest_timer_begin(type);
+	guest.timer = shard_guest_timer_begin(type, kind == SHARD_GUEST_READS &&
+													guest.security.saved_user != type->owner);
 	enter(&guest, kind);
 	PG_TRY();
 	{

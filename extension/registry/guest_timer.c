@@ -1,6 +1,6 @@
 /*
  * registry/guest_timer.c
- *		How long a guest may stay: the handler_timeout of its type.
+ *		How long a guest may stay: the handler_timeout of its type, and in a worker of another owner not that long.
  *
  * When the time is over the query is cancelled, and again at each tick, should the guest catch it. In the session of a
  * client, and in one in which a node calls, no other process would end that: the session ends itself, as by
@@ -106,12 +106,14 @@ shard_guest_timer_begin_for(int64 allowed_ms, int64 more_ms)
 }
 
 TimestampTz
-shard_guest_timer_begin(const ShardType *type)
+shard_guest_timer_begin(const ShardType *type, bool stranger)
 {
 	int64 allowed_ms = type->handler_timeout / 1000;
 	int64 more_ms = Max((OVERDUE_TIMES - 1) * allowed_ms, OVERDUE_MS - allowed_ms);
 	bool worker = shard_owner_session_is_owners() && !shard_visitor_is_here();
 
+	if (worker && stranger)
+		allowed_ms = Min(allowed_ms, SHARD_GUEST_STRANGER_MS);
 	return shard_guest_timer_begin_for(allowed_ms, worker ? -1 : more_ms);
 }
 

@@ -1,6 +1,6 @@
 /*
  * registry/guest_timer.h
- *		How long a guest may stay: the handler_timeout of its type.
+ *		How long a guest may stay: the handler_timeout of its type, and in a worker of another owner not that long.
  */
 #pragma once
 
@@ -9,10 +9,12 @@
 #include "registry/registry.h"
 
 /*
- * A guest of that type comes. A guest that is here already has its own time, which is not lengthened. Returns what to
- * end the stay with.
+ * A guest of that type comes. stranger: code of another owner than the one that calls it, which in a worker has
+ * SHARD_GUEST_STRANGER_MS at most: all of the caller's entities wait meanwhile. A guest that is here already has its own
+ * time, which is not lengthened. Returns what to end the stay with.
  */
-extern TimestampTz shard_guest_timer_begin(const ShardType *type);
+#define SHARD_GUEST_STRANGER_MS 1000
+extern TimestampTz shard_guest_timer_begin(const ShardType *type, bool stranger);
 
 /*
  * The same for a guest that has allowed_ms, and more_ms after that until the session ends; negative: the session does

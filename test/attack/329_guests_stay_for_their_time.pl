@@ -71,6 +71,14 @@ for my $way (sort keys %ways)
 }
 is(as('alice', 'UPDATE alice.rows SET n = 0 RETURNING n'), 0, 'her row is free');
 
+# However long the type's own limit is, a handler of another owner waits for a second: all of his entities do. The type's
+# owner may take his own time.
+as('mallory', q{SELECT shard_start('idle', 'mallory.keep', shard_id_extractor => 'mallory.shard', number_of_shards => 4, handler_timeout => '60 s'),
+	shard_start('mine', 'mallory.h', handler_timeout => '60 s')});
+my $idle = q{SELECT 1 FROM shard_shard_id('idle', 'SELECT pg_sleep(%s)')};
+like(fails('alice', q{SELECT shard_ask('alice', 'a', jsonb_build_object('do', $d$} . sprintf($idle, 20) . q{$d$), '60 s')}), $late, "a handler does not wait for another owner's extractor");
+as('mallory', q{SELECT shard_ask('mine', 'a', jsonb_build_object('q', $d$} . sprintf($idle, 1.5) . q{$d$), '60 s')});
+
 # Nobody ends a session that catches for good but itself.
 like(fails('alice', $ways{shard_tell}->('SELECT mallory.stubborn(100000)')), qr/terminating connection|server closed the connection/, 'one that goes on for good ends with its session');
 
