@@ -689,6 +689,7 @@ shard_call_batch(ShardEntity *entity)
 	old = MemoryContextSwitchTo(shard_turn.context);
 	messages = PointerGetDatum(
 		construct_array(entity->batch, entity->batch_count, JSONBOID, -1, false, TYPALIGN_INT));
+	shard_turn.batched += entity->batch_count;
 	MemoryContextSwitchTo(old);
 	call(entity, messages, &execution);
 	pfree(DatumGetPointer(messages));

@@ -28,10 +28,9 @@ typedef struct ShardTurn
 	ShardLanes lanes;	   /* of this worker; outlives turns */
 	bool careful;
 	bool overtaken;
-	TimestampTz read_until; /* all that the log had at this time was looked at; outlives turns */
-	uint64 messages;		/* since start */
-	uint64 errors;
-	uint64 recounts; /* recounts that found a wrong count */
+	TimestampTz read_until;	 /* all that the log had at this time was looked at; outlives turns */
+	uint64 messages, errors; /* since start */
+	uint64 recounts;		 /* recounts that found a wrong count */
 
 	/* turn_limit.c */
 	int count;	  /* messages begun */
@@ -57,7 +56,8 @@ typedef struct ShardTurn
 	int64 cached;				  /* bytes of entities in memory when the turn began */
 	ShardFairShares fair;		  /* the time of types; outlives turns */
 	int64 fair_line;			  /* a type whose clock is ahead of it is put off */
-	bool alone; /* there is one type at most whose messages run here; outlives turns */
+	int batched;				  /* messages of batches that ran since the clock was read */
+	bool one_type;				  /* there is no other in the worker; outlives turns */
 
 	/* deliver_ask.c */
 	List *replies; /* ShardReply *, to be sent after the commit */
@@ -585,9 +585,9 @@ shard_turn_puts_off(const ShardLocalType *local)
 extern void shard_turn_note_put_off(ShardLocalType *local);
 extern void shard_turn_join(ShardLocalType *local);
 
-/* The turn begins to be measured; and code of the type has run since then, in so many calls for so many messages. */
+/* The turn begins to be measured; and code of the type has run since then, in so many calls. */
 extern void shard_turn_measure_begin(void);
-extern void shard_turn_measure(ShardLocalType *local, int calls, int messages);
+extern void shard_turn_measure(ShardLocalType *local, int calls);
 
 /* ---- turn_log.c: lines for the server's log, once the turn is committed ----------------------- */
 

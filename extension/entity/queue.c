@@ -6,8 +6,8 @@
  * failure.c (an attempt has failed), recount.c and residents.c (what the table says). Goes to: shard.held (held.c), and
  * the list of entities that are due, from which stash.c takes them.
  *
- * What changes the field wait of an entity is here. Two others touch it: turn_entity.c at the begin and end of a turn, and
- * order.c, which counts what it puts into the place of its number. If the process dies right here, the turn did not happen: the
+ * What changes the field wait of an entity is here. Three others touch it: turn_entity.c at the begin and end of a turn,
+ * order.c, which counts what it puts into the place of its number, and stash.c, which says what is gone. If the process dies right here, the turn did not happen: the
  * message is where it was.
  */
 #include "postgres.h"

@@ -173,14 +173,14 @@ forget_burying(ShardLocalType *local, void *arg)
 	local->burying = false;
 }
 
-/* For shard_registry_each: counts the types whose messages run in this worker. */
+/* For shard_registry_each: counts the types that may have messages in this worker's log. */
 static void
 count_type(ShardType *type, void *arg)
 {
 	int *types = arg;
 	ShardLanes lanes = shard_group_lanes(shard_message_group(type->type_id)) & shard_turn.lanes;
 
-	*types += type->mode == SHARD_MODE_HOSTING && lanes != 0;
+	*types += lanes != 0;
 }
 
 bool
@@ -209,12 +209,12 @@ shard_turn_begin(bool careful)
 		int types = 0;
 
 		shard_buffer_free_counters();
-		shard_registry_each(count_type, &types);
-		shard_turn.alone = types <= 1;
 		shard_local_each(refresh_type, &changed);
 		shard_registry_each(shard_recovery_follow, NULL);
 		if (changed)
 			shard_cache_each(shard_queue_follow_type, NULL);
+		shard_registry_each(count_type, &types);
+		shard_turn.one_type = types <= 1;
 		shard_queue_shorten_waits();
 		refreshed_at = shard_registry_generation();
 	}
@@ -240,7 +240,6 @@ finish_type(ShardLocalType *local)
 {
 	slist_iter iter;
 	int calls = 0;
-	int messages = 0;
 
 	if (local->type->batch)
 	{
@@ -248,12 +247,11 @@ finish_type(ShardLocalType *local)
 		{
 			ShardEntity *entity = slist_container(ShardEntity, turn_link, iter.cur);
 
-			messages += entity->batch_count;
 			shard_call_batch(entity);
 			shard_order_heed(entity);
 			calls++;
 		}
-		shard_turn_measure(local, calls, messages);
+		shard_turn_measure(local, calls);
 	}
 	slist_foreach (iter, &local->touched)
 	{

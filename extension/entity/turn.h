@@ -112,6 +112,9 @@ extern void shard_turn_set_limit(int limit, bool exactly);
  */
 extern void shard_turn_set_single(bool single);
 
+/* How many members the cluster has, as far as known; 0: not known. */
+extern void shard_turn_set_members(int members);
+
 /*
  * Whether no further message of the source may be begun in the turn: the source has had its limit, or the turn is large
  * or long enough, which does not count against the source's first message.

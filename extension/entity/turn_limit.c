@@ -43,11 +43,27 @@ shard_turn_set_single(bool single)
 
 /* ---- which type's turn it is -------------------------------------------------------------------- */
 
-/* A turn that looks for a message that failed leaves none out; and where there is one type, nobody waits for it. */
+/* No other node is there, whose messages and news wait in the log, too. */
+static bool one_node = false;
+
+/* Whether nobody else is there who could wait for the only type. */
+static inline bool
+is_alone(void)
+{
+	return shard_turn.one_type && one_node;
+}
+
+void
+shard_turn_set_members(int members)
+{
+	one_node = members <= 1;
+}
+
+/* A turn that looks for a message that failed leaves none out. */
 static void
 set_line(void)
 {
-	shard_turn.fair_line = shard_turn.exactly || shard_turn.careful || shard_turn.alone
+	shard_turn.fair_line = shard_turn.exactly || shard_turn.careful || is_alone()
 							   ? PG_INT64_MAX
 							   : shard_turn.fair.clock + SHARD_FAIR_AHEAD;
 }
@@ -58,23 +74,29 @@ shard_turn_measure_begin(void)
 	shard_fair_begin_turn(&shard_turn.fair, shard_turn.ran > 0,
 						  shard_turn.read_at == 0 ? 0 : shard_turn.now - shard_turn.read_at);
 	shard_turn.read_at = shard_turn.now;
-	shard_turn.unread = 0;
+	shard_turn.unread = shard_turn.batched = 0;
 	set_line();
 }
 
 static void
-spend(ShardLocalType *local, TimestampTz now, int calls, int messages)
+spend(ShardLocalType *local, TimestampTz now, int calls)
 {
-	shard_fair_spend(&shard_turn.fair, &local->share, now - shard_turn.read_at, calls, messages);
+	int64 took = now - shard_turn.read_at;
+
+	if (is_alone())
+		shard_fair_spend_alone(&shard_turn.fair, &local->share, took);
+	else
+		shard_fair_spend(&shard_turn.fair, &local->share, took, calls, shard_turn.batched);
+	shard_turn.batched = 0;
 	set_line();
 }
 
 void
-shard_turn_measure(ShardLocalType *local, int calls, int messages)
+shard_turn_measure(ShardLocalType *local, int calls)
 {
 	TimestampTz now = GetCurrentTimestamp();
 
-	spend(local, now, calls, messages);
+	spend(local, now, calls);
 	shard_turn.read_at = now;
 }
 
@@ -159,7 +181,7 @@ is_past_deadline(void)
 	shard_turn.read_each =
 		took >= 0 && took <= (TimestampTz) shard_turn.unread * BRIEF_US ? BRIEF_CALLS : 1;
 	if (shard_turn.at != NULL)
-		spend(shard_turn.at->local, now, shard_turn.unread, shard_turn.unread);
+		spend(shard_turn.at->local, now, shard_turn.unread);
 	shard_turn.unread = 0;
 	shard_turn.read_at = now;
 	shard_turn.past = now > shard_turn.deadline;

@@ -191,6 +191,7 @@ follow_board(ShardRegion *region)
 	}
 	else if (view.fenced || view.downed)
 		shard_region_fail_open_asks(region, &view);
+	shard_turn_set_members(view.members);
 	region->generation = view.generation;
 	return true;
 }
@@ -306,6 +307,7 @@ may_handle(ShardRegion *region)
 	shard_board_get(region->db, &view);
 	region->self = view.node;
 	region->cluster = view.cluster;
+	shard_turn_set_members(view.members);
 	return view.handle;
 }
 

@@ -557,7 +557,7 @@ shard_routing_aborted(void)
 	for (int i = 0; i < r->count_count; i++)
 		r->counts[i].change = 0;
 	r->stray = false;
-	r->drained_upto = (ShardParkedPlace){0};
+	r->aborts++;
 	shard_routing_forget_recount();
 	forget_news();
 	shard_routing_store_forget_base();

@@ -166,16 +166,24 @@ bury(const ShardItem *item)
 	return buried;
 }
 
+/* Whether it is known up to where parked messages of the shard are gone. */
+static inline bool
+knows_front(const ShardRoute *route)
+{
+	return route->front_in == shard_routing.aborts + 1;
+}
+
 /* A message was parked. If it goes before what is gone, that is not known any more. */
 static void
 note_parked(const ShardItem *item)
 {
-	ShardParkedPlace *upto = &shard_routing.drained_upto;
 	ShardParkedPlace place = shard_routing_store_place(item, item->body);
+	ShardRoute *route = shard_route_known(shard_routing.routes, item->type_id, item->shard);
 
-	if (place.type_id == upto->type_id && place.shard == upto->shard &&
-		(place.rseq < upto->rseq || (place.rseq == upto->rseq && place.arrival <= upto->arrival)))
-		*upto = (ShardParkedPlace){0};
+	if (route != NULL &&
+		(place.rseq < route->front_rseq ||
+		 (place.rseq == route->front_rseq && place.arrival <= route->front_arrival)))
+		route->front_in = 0;
 }
 
 static void
@@ -200,14 +208,12 @@ do_park(void *context, const ShardItem *item)
 static ShardParkedPlace
 begin_of(const ShardRoute *route)
 {
-	const ShardParkedPlace *upto = &shard_routing.drained_upto;
+	bool known = knows_front(route);
 
-	if (upto->type_id == route->type_id && upto->shard == route->shard)
-		return *upto;
 	return (ShardParkedPlace){.type_id = route->type_id,
 							  .shard = route->shard,
-							  .rseq = PG_INT64_MIN,
-							  .arrival = PG_INT64_MIN};
+							  .rseq = known ? route->front_rseq : PG_INT64_MIN,
+							  .arrival = known ? route->front_arrival : PG_INT64_MIN};
 }
 
 /* Reads the first parked messages of a shard. */
@@ -227,19 +233,26 @@ read_ahead(const ShardRoute *route)
 	MemoryContextSwitchTo(old);
 }
 
+/* Whether all that was read ahead of the shard has left. */
+static bool
+is_read_up(const ShardRoute *route)
+{
+	return shard_routing.ahead_of != route ||
+		   shard_routing.parked_next == shard_routing.parked_count;
+}
+
 static bool
 do_first_parked(void *context, const ShardRoute *route, ShardItem *item)
 {
-	if (shard_routing.ahead_of != route ||
-		(shard_routing.parked_next == shard_routing.parked_count && !shard_routing.parked_last))
+	if (is_read_up(route) && (shard_routing.ahead_of != route || !shard_routing.parked_last))
 		read_ahead(route);
-	if (shard_routing.parked_count == 0 && shard_routing.drained_upto.type_id != 0)
+	if (is_read_up(route) && knows_front(route))
 	{
-		/* nobody is to wait for ever because a place was wrong */
-		shard_routing.drained_upto = (ShardParkedPlace){0};
+		/* once more from the beginning: nobody is to wait because a place was wrong */
+		unconstify(ShardRoute *, route)->front_in = 0;
 		read_ahead(route);
 	}
-	if (shard_routing.parked_next == shard_routing.parked_count)
+	if (is_read_up(route))
 		return false;
 	*item = shard_routing.parked[shard_routing.parked_next].item;
 	return true;
@@ -252,13 +265,12 @@ do_unpark(void *context, const ShardRoute *route)
 	MemoryContext old = begin_sql();
 
 	shard_routing_store_unpark(first);
-#ifndef SHARD_MUTANT_STASH_READ_AGAIN
-	shard_routing.drained_upto = (ShardParkedPlace){.type_id = route->type_id,
-													.shard = route->shard,
-													.rseq = first->rseq,
-													.arrival = first->arrival};
-#endif
 	shard_routing_count(route->type_id, -1);
+#ifndef SHARD_MUTANT_STASH_READ_AGAIN
+	unconstify(ShardRoute *, route)->front_in = shard_routing.aborts + 1;
+	unconstify(ShardRoute *, route)->front_rseq = first->rseq;
+	unconstify(ShardRoute *, route)->front_arrival = first->arrival;
+#endif
 	end_sql(old);
 	shard_turn_pass();
 }

@@ -69,8 +69,7 @@ typedef struct ShardRouting
 	int parked_next;
 	bool parked_last; /* there are no others */
 
-	/* of one shard no parked message is left up to there, in this turn; no shard: not known */
-	ShardParkedPlace drained_upto;
+	uint32 aborts; /* of turns; a route's front holds if its front_in is one more */
 
 	int32 known_type; /* type of the last message that arrived, which is here; 0: none yet */
 	bool buried;	  /* the message was not parked: its type is not known */

@@ -20,7 +20,7 @@ CREATE FUNCTION number_of(message jsonb) RETURNS int8 LANGUAGE sql IMMUTABLE RET
 SELECT shard_start('plain', 'count_up', number_of_shards => 1);
 SELECT shard_start('numbered', 'count_up', number_of_shards => 1, ordered_by => 'number_of', ordered_from => 1,
 	ordered_window => 1000000);
-SELECT shard_start('parked', 'count_up', number_of_shards => 1);
+SELECT shard_start('parked', 'count_up', number_of_shards => 8);
 SELECT shard_tell('plain', 'a', '0'), shard_tell('numbered', 'b', '1');
 });
 $node->drain;
@@ -39,7 +39,7 @@ sub reads_of {
 	my ($read, $gone) = read_of($index);
 	$go->();
 	# shard_drain() would read, too
-	$node->wait_until("SELECT state::int >= $messages FROM shard_entity.$type WHERE entity_id = '$entity'", "$type: all to be handled");
+	$node->wait_until("SELECT sum(state::int) >= $messages FROM shard_entity.$type WHERE entity_id LIKE '$entity%'", "$type: all to be handled");
 	$node->wait_until("SELECT n_tup_del >= $gone + $messages FROM pg_stat_user_tables t JOIN pg_stat_user_indexes i USING (relid)
 		WHERE i.schemaname = 'shard' AND i.indexrelname = '$index'", 'the worker to tell what it has done');
 	my ($now) = read_of($index);
@@ -80,7 +80,7 @@ my $sound = ShardMutant::prove(
 		run => sub {
 			my ($control) = $node->worker_pids('%control%'); # no home while it stands still
 			$node->stop_idle($control);
-			backlog('parked', 'c', 1, $messages);
+			backlog('parked', "c$_", 1, $messages / 20) for 1 .. 20; # in turns, by shards
 			$node->wait_until("SELECT count(*) = $messages FROM shard_inbox WHERE place = 'parked'", 'messages to be parked');
 			return reads_of('parked_pkey', 'parked', 'c', sub { kill 'CONT', $control });
 		},

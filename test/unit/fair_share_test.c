@@ -169,6 +169,27 @@ test_batches(void)
 	ok(slow_put_off > 0, "one whose messages are long is");
 }
 
+/* A type that has been alone for long, and then one beside it that always has something to do. */
+static void
+test_no_more_alone(void)
+{
+	Type types[2] = {{.call = 50000}, {.call = 1000}};
+
+	begin();
+	for (int call = 0; call < 1000; call++)
+	{
+		shard_fair_begin_turn(&shares, true, 0);
+		shard_fair_join(&shares, &types[0].share);
+		now += types[0].call;
+		shard_fair_spend_alone(&shares, &types[0].share, types[0].call);
+	}
+	run(types, 2, now + 1000000);
+	ok(types[0].took > 300000,
+	   "what it had alone is not held against it: %d ms of the first second",
+	   (int) (types[0].took / 1000));
+	ok(types[1].took > 300000, "nor does it take more than its share then");
+}
+
 static void
 test_now_and_then(void)
 {
@@ -218,6 +239,7 @@ main(void)
 	test_alone();
 	test_all_short();
 	test_batches();
+	test_no_more_alone();
 	test_now_and_then();
 	test_nothing_is_saved();
 	test_clock_set_forward();

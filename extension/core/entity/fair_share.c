@@ -56,6 +56,16 @@ shard_fair_spend(ShardFairShares *shares, ShardFairShare *share, int64 took, int
 }
 
 void
+shard_fair_spend_alone(ShardFairShares *shares, ShardFairShare *share, int64 took)
+{
+#ifndef SHARD_MUTANT_ALONE_COUNTED
+	shares->clock = Max(shares->clock + Max(took, 0), share->clock);
+#else
+	shard_fair_spend(shares, share, took, 1, 0);
+#endif
+}
+
+void
 shard_fair_put_off(ShardFairShares *shares, ShardFairShare *share)
 {
 	if (shares->next == 0 || share->clock < shares->next)

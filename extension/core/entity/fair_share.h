@@ -55,9 +55,12 @@ extern void shard_fair_begin_turn(ShardFairShares *shares, bool served, int64 id
 /* The type has something to do in this turn; once is enough. What it did not need before is not saved for it. */
 extern void shard_fair_join(ShardFairShares *shares, ShardFairShare *share);
 
-/* Calls of the type took so long, and were so many, for so many messages. */
+/* Calls of the type took so long, and were so many, of batches for so many messages. */
 extern void shard_fair_spend(ShardFairShares *shares, ShardFairShare *share, int64 took, int calls,
 							 int messages);
+
+/* The same where nobody else is there: it is nobody's time, and is not held against the type later. */
+extern void shard_fair_spend_alone(ShardFairShares *shares, ShardFairShare *share, int64 took);
 
 /* Whether the type has to wait for others. */
 static inline bool

@@ -63,6 +63,11 @@ typedef struct ShardRoute
 	ShardMarks marks;
 	dlist_node touched_node;
 	dlist_node drains_node;
+
+	/* the host's: up to where its parked messages are gone, unless a turn was aborted since then */
+	uint32 front_in;
+	int64 front_rseq;
+	int64 front_arrival;
 } ShardRoute;
 
 typedef struct ShardRoutes ShardRoutes;
