@@ -9,11 +9,22 @@
 
 #include "catalog/pg_class.h"
 #include "miscadmin.h"
+#include "storage/proc.h"
+#include "storage/procarray.h"
 #include "utils/lsyscache.h"
 
 #include "shared/table_lock.h"
 
 #include "base/compat.h"
+
+/* A VACUUM that cuts the empty end of a table off gives its lock up as soon as somebody waits for it. */
+static bool
+gives_way(int pid)
+{
+	const PGPROC *process = BackendPidGetProc(pid);
+
+	return process != NULL && (process->statusFlags & PROC_IN_VACUUM) != 0;
+}
 
 bool
 shard_table_lock_keeps(const LockInstanceData *lock, Oid schema, LOCKMASK strong)
@@ -23,7 +34,7 @@ shard_table_lock_keeps(const LockInstanceData *lock, Oid schema, LOCKMASK strong
 
 	if (lock->locktag.locktag_type != LOCKTAG_RELATION ||
 		lock->locktag.locktag_field1 != MyDatabaseId || lock->pid == MyProcPid ||
-		((lock->holdMask | LOCKBIT_ON(lock->waitLockMode)) & strong) == 0 ||
+		((lock->holdMask | LOCKBIT_ON(lock->waitLockMode)) & strong) == 0 || gives_way(lock->pid) ||
 		get_rel_namespace(relation) != schema)
 		return false;
 	kind = get_rel_relkind(relation);

@@ -13,8 +13,8 @@
 #define SHARD_TABLE_NO_READS LOCKBIT_ON(AccessExclusiveLock)
 
 /*
- * Whether another process has one of those locks on a table or an index of the schema, or waits for one. In a
- * transaction.
+ * Whether another process has one of those locks on a table or an index of the schema, or waits for one, and does not
+ * give it up for who waits. In a transaction.
  */
 extern bool shard_table_lock_keeps(const LockInstanceData *lock, Oid schema, LOCKMASK strong);
 

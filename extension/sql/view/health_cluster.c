@@ -92,7 +92,10 @@ check_self(ShardHealth *health, ShardDatabase *db, const ShardBoardView *view)
 						 "not set; set it to more than half of the members that are planned, or "
 						 "choose another strategy");
 	if (!shard_shmem_worker_runs(db, SHARD_CONTROL_WORKER))
-		shard_health_add(health, "the control worker does not run; see the server log");
+		shard_health_add(
+			health,
+			"the control worker does not run: it starts within a second of CREATE EXTENSION or "
+			"of the server; if not, see the server log");
 	else if (!view->known)
 		shard_health_add(health, "the control worker has not read the node's identity yet: "
 								 "messages wait");
