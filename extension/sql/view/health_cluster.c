@@ -198,7 +198,7 @@ why_no_coordinator(const ShardBoardView *view, const Voters *voters)
 					voters->missing > 1 ? "s" : "", voters->names.data,
 					voters->missing > 1 ? "are" : "is",
 					view->members != 2 ? ""
-									   : ". Of two members only the older one votes, so this lasts "
+									   : ". Of two members only one votes, so this lasts "
 										 "until it is back; a third member, which need not host "
 										 "anything, would let the others go on");
 }
