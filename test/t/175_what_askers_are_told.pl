@@ -148,7 +148,7 @@ $table->close;
 $one->sql("SELECT shard_tell('strict', '$busy', '{\"sleep\": 20}')");
 told('its worker is busy', $busy, qr/Shard worker 0 was busy for \d+(?:\.\d)? m?s\.\nHINT:\s+See shard_health\(\), .* at node 1\./, $one, $two);
 
-# Node 2 alone: of two members only the older one votes.
+# Node 2 alone: of two members only one votes.
 my ($homeless) = $cluster->homeless('strict', $two, map { "homeless$_" } 1 .. 20);
 $one->server->stop('immediate');
 $two->wait_until('SELECT count(*) = 0 FROM shard_members WHERE coordinator', 'no coordinator');
