@@ -44,6 +44,8 @@ search() {  # kind, folder, model, NAME=VALUE ...
   # violation is found soon, so that compiling a mutant well would cost more than it saves.
   flags=(-DSAFETY -DNOREDUCE "-DMEMLIM=$memory" ${long:+-DCOLLAPSE})
   if [ "$kind" = mutant ]; then flags+=(-O0); else flags+=(-O2); fi
+  # So do the searches of this model, which are short: most of its source is steps.
+  [ "$model$long" != replicas ] || flags+=(-O1)
   gcc -w "${flags[@]}" -o pan pan.c >>out 2>&1 || return 1
   # In the foreground, so that who ends this run ends the search, too.
   timeout --foreground "$limit" ./pan -m1000000 -w24 >>out 2>&1
@@ -54,8 +56,7 @@ search() {  # kind, folder, model, NAME=VALUE ...
 steps() {  # model, flags
   local model=$1
   shift
-  ln -s "$models/$model.pml" .
-  spin "$@" -t "$model.pml" | sed 's/^ *//' | sed '/^#processes:/,$d' >steps 2>&1
+  spin "$@" -t -k "$model.pml.trail" "$models/$model.pml" | sed 's/^ *//' | sed '/^#processes:/,$d' >steps 2>&1
 }
 
 # One run, one line: kind is "search" or "mutant".
@@ -199,6 +200,54 @@ mutant send_before_gate stream ROWS=3 ORIGIN_CRASHES=1
 mutant fence_dropped stream ROWS=3 ORIGIN_RESTORES=1
 mutant truncate_before_durable stream ROWS=3 ORIGIN_CRASHES=1 RECEIVER_RESTORES=1
 mutant next_not_raised stream ROWS=3
+
+# ---- copies of a shard: replicas => k -----------------------------------------------------------
+
+abc="START=7"           # three copies; else A and B
+faults="SUSPICIONS=1 LOSSES=1"
+scope "replicas: two origins, a suspicion, a crash, a loss" replicas SECOND=1 $faults CRASHES=1
+scope "replicas: three copies, a suspicion, a crash, 2 losses" replicas $abc SUSPICIONS=1 CRASHES=1 LOSSES=2
+scope "replicas: three copies, one put out, the same with one loss" replicas $abc MIN=2 $faults CRASHES=1 SHRINKS=1
+scope "replicas: a copy grows, a suspicion, a crash, a loss" replicas $faults CRASHES=1 GROWTHS=1
+scope "replicas: a move, a suspicion, a loss" replicas $faults MOVES=1
+long "replicas: three copies, 2 messages, a suspicion, a loss" replicas $abc FIRST=2 $faults
+long "replicas: three copies, 2 suspicions, a loss" replicas $abc SUSPICIONS=2 LOSSES=1
+long "replicas: three copies, 2 messages, 2 losses" replicas $abc FIRST=2 LOSSES=2
+long "replicas: 2 messages, a copy grows, a suspicion, a loss" replicas FIRST=2 $faults GROWTHS=1
+long "replicas: a copy is put out and grows again" replicas $abc MIN=2 SUSPICIONS=1 CRASHES=1 SHRINKS=1 GROWTHS=1
+long "replicas: a move, a suspicion, a crash, a loss" replicas $faults CRASHES=1 MOVES=1
+long "replicas: a move, a copy grows, a suspicion, a loss" replicas $faults GROWTHS=1 MOVES=1
+long "replicas: 2 messages, a move, a suspicion, a loss" replicas FIRST=2 $faults MOVES=1
+long "replicas: two origins, a move, a suspicion, a loss" replicas SECOND=1 $faults MOVES=1
+
+mutant gate_without_acks replicas LOSSES=1
+mutant marks_before_release replicas CRASHES=1
+mutant ship_before_flush replicas SECOND=1 CRASHES=1
+mutant below_promise_taken replicas $abc SUSPICIONS=1
+mutant shrink_before_decided replicas SHRINKS=1
+mutant learner_required_late replicas GROWTHS=1
+mutant growth_without_bound replicas GROWTHS=1 CRASHES=1
+mutant learner_given_up replicas GROWTHS=1
+mutant append_by_position replicas SUSPICIONS=1
+mutant suspect_put_out replicas SUSPICIONS=1 LOSSES=1
+mutant applied_before_release replicas $abc SUSPICIONS=1
+mutant copy_of_unreleased replicas SUSPICIONS=1 GROWTHS=1
+mutant tail_kept replicas SUSPICIONS=1
+mutant old_tags_taken replicas FIRST=2 SUSPICIONS=2
+mutant old_home_forwards replicas FIRST=2 SUSPICIONS=1
+mutant no_resend replicas SUSPICIONS=1
+mutant seal_not_gated replicas SUSPICIONS=1 MOVES=1
+mutant unsealed_at_equal_epoch replicas $abc SHRINKS=1 MOVES=1
+mutant local_output_not_gated replicas SUSPICIONS=1
+mutant marks_not_in_record replicas SUSPICIONS=1
+mutant take_over_by_learner replicas SUSPICIONS=1 GROWTHS=1
+mutant hello_counts replicas SUSPICIONS=2
+mutant shrink_below_min replicas $abc MIN=2 SHRINKS=1 LOSSES=1
+mutant start_without_fact replicas CRASHES=1 GROWTHS=1
+mutant proposal_outlives replicas CRASHES=1 GROWTHS=1
+mutant acks_outlive_copy replicas $abc SHRINKS=1 GROWTHS=1
+mutant learner_behind replicas $abc SHRINKS=1 GROWTHS=1
+mutant records_of_older_epochs_refused replicas $abc SUSPICIONS=1
 
 while [ "$running" -gt 0 ]; do finish_one; done
 [ "$started" -gt 0 ] || die "no run contains ${words[*]}"
