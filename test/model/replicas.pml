@@ -236,9 +236,14 @@ end:
 #define SHIPPABLE(x)	flushed[x]
 #endif
 
-/* Q8, Q9: compared with the epoch of who ships, for a new home ships records of older epochs. */
+/*
+ * Q8, Q9. Found: the promise is compared with the epoch of who ships, not with that of the record, for
+ * a new home ships records of older epochs, too.
+ */
 #ifdef MUTANT_below_promise_taken
 #define PROMISED(b, x)	(EPOCH(b) >= EPOCH(x))
+#elif defined(MUTANT_records_of_older_epochs_refused)
+#define PROMISED(b, x)	(EPOCH(b) == EPOCH(x) && !refused)
 #else
 #define PROMISED(b, x)	(EPOCH(b) == EPOCH(x))
 #endif
@@ -328,11 +333,7 @@ end:
 	do
 	:: d_step {
 			IS_HOME(x) && role[b] == COPY && PROMISED(b, x) && ACKED(b, x) < SHIPPABLE(x) &&
-			((REQUIRED(x) & BIT(b)) || IN_SET(b, x) || growths > 0)
-#ifdef MUTANT_records_of_older_epochs_refused
-			&& !refused
-#endif
-			->
+			((REQUIRED(x) & BIT(b)) || IN_SET(b, x) || growths > 0) ->
 			ship(x, b)
 		}
 #if GROWTHS > 0

@@ -237,12 +237,12 @@ mutant old_tags_taken replicas FIRST=2 SUSPICIONS=2
 mutant old_home_forwards replicas FIRST=2 SUSPICIONS=1
 mutant no_resend replicas SUSPICIONS=1
 mutant seal_not_gated replicas SUSPICIONS=1 MOVES=1
-mutant unsealed_at_equal_epoch replicas $abc SHRINKS=1 MOVES=1
+mutant unsealed_at_equal_epoch replicas $abc MIN=2 SHRINKS=1 MOVES=1
 mutant local_output_not_gated replicas SUSPICIONS=1
 mutant marks_not_in_record replicas SUSPICIONS=1
 mutant take_over_by_learner replicas SUSPICIONS=1 GROWTHS=1
 mutant hello_counts replicas SUSPICIONS=2
-mutant shrink_below_min replicas $abc MIN=2 SHRINKS=1 LOSSES=1
+mutant shrink_below_min replicas MIN=2 SHRINKS=1 LOSSES=1
 mutant start_without_fact replicas CRASHES=1 GROWTHS=1
 mutant proposal_outlives replicas CRASHES=1 GROWTHS=1
 mutant acks_outlive_copy replicas $abc SHRINKS=1 GROWTHS=1
