@@ -1,9 +1,9 @@
 /*
  * replicas.pml
- *	  The copies of one shard of a type with `replicas => k`, a design that is checked before it is
- *	  built; its rules are Q1 to Q27, its invariants VR1 to VR9. No acknowledged turn is lost while a
- *	  node of the decided set survives, none that was not acknowledged is seen, and at rest each
- *	  message was handled once, in order, and its output was received.
+ *	  The copies of one shard of a type with `replicas => k`, doc/protocol/replicas.md (Q1-Q4, Q6-Q12,
+ *	  Q14-Q21, Q24-Q27), a plan that is searched before it is built: no turn that was shown is lost
+ *	  while a node of the decided set survives (VR1-VR6, VR9), none that was discarded is seen (VR7),
+ *	  and at rest each message was handled once, in order, and its output was received.
  *
  * Modelled: nodes A B C, each with a log of the shard's turns; the decided facts of its home key,
  * learnt late or skipped (Q1-Q3, Q9); turns that are handled, flushed, shipped, acknowledged and
@@ -11,7 +11,7 @@
  * a crash of the home, which loses what it had not flushed, what it heard of acknowledgements, and
  * its proposals; nodes lost for good (Q15); a slow copy put out of the set (Q14); copy, growth and
  * its cancellation (Q16); copies that go when a fact puts them out; the former home, which cuts what
- * was discarded (Q17, Q21); a move with seal, copy, decision and abort (section 3.3). One or two
+ * was discarded (Q17, Q21); a move with seal, copy, decision and abort (Q27). One or two
  * origins keep messages until they hear a mark and send again under a newer tag (Q24-Q26). Each
  * message has one output; the receiver keeps a mark, and stands for a shard of the same node, too.
  *
@@ -26,9 +26,12 @@
  * be counted at any time after it was given, also when who gave it has promised a newer epoch; that
  * the home heard of it shows in what it released. Records are applied as soon as they are released.
  *
- * Left out: lanes, adoption of rows and rewind in pieces (Q10, Q17, Q20), min_insync that stops the
- * shard, a home put back from an older copy (Q23), origins that are lost, plain receivers that move,
- * placement, redundancy of the map's own nodes.
+ * A record is compared by its epoch and number: with Q6 that is enough, without sums (Q5). A copy is
+ * one piece, of a released turn; Q16 has it in pieces that records put right.
+ *
+ * Left out: inputs of the home's own node (Q30) and lost origins, lapses (Q39) and min_insync that
+ * stops the shard, copies in pieces (Q16), adoption of rows and rewind in pieces (Q10, Q17, Q20), a
+ * home put back from an older copy (Q23), lanes, plain receivers that move, placement.
  *
  * What the search found is at the rules, as "Found:". State and helpers: replicas_state.pml.
  */
@@ -163,7 +166,7 @@ end:
 			fi;
 			if
 			:: true
-#if SHRINKS + GROWTHS + MOVES > 0
+#if SHRINKS + GROWTHS + MOVES + SUSPECT_OUT > 0
 			:: PUT_OUT(x) -> dropping = true
 #endif
 			fi;
@@ -414,7 +417,8 @@ inline lose(x)
 #define MAY_TAKE_OVER(x)	((SET(newest) & BIT(x)) != 0)
 #endif
 
-#ifdef MUTANT_suspect_put_out
+/* Q18: who is thought to be lost stays in the set, or is taken out, too. */
+#if SUSPECT_OUT || defined(MUTANT_suspect_put_out)
 #define PUT_OUT_AT_TAKE_OVER	(lost | BIT(HOME(newest)))
 #else
 #define PUT_OUT_AT_TAKE_OVER	lost

@@ -32,6 +32,9 @@
 #ifndef MIN
 #define MIN			1			/* min_insync, with on_too_few = run */
 #endif
+#ifndef SUSPECT_OUT
+#define SUSPECT_OUT	0			/* whether a take-over takes a home out that may live */
+#endif
 
 #define NODES		3
 #define MESSAGES	(FIRST + SECOND)

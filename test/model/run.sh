@@ -201,7 +201,7 @@ mutant fence_dropped stream ROWS=3 ORIGIN_RESTORES=1
 mutant truncate_before_durable stream ROWS=3 ORIGIN_CRASHES=1 RECEIVER_RESTORES=1
 mutant next_not_raised stream ROWS=3
 
-# ---- copies of a shard: replicas => k -----------------------------------------------------------
+# ---- copies of a shard: replicas => k, a plan ---------------------------------------------------
 
 abc="START=7"           # three copies; else A and B
 faults="SUSPICIONS=1 LOSSES=1"
@@ -210,6 +210,7 @@ scope "replicas: three copies, a suspicion, a crash, 2 losses" replicas $abc SUS
 scope "replicas: three copies, one put out, the same with one loss" replicas $abc MIN=2 $faults CRASHES=1 SHRINKS=1
 scope "replicas: a copy grows, a suspicion, a crash, a loss" replicas $faults CRASHES=1 GROWTHS=1
 scope "replicas: a move, a suspicion, a loss" replicas $faults MOVES=1
+scope "replicas: three copies, a suspect is taken out, a loss" replicas $abc $faults SUSPECT_OUT=1
 long "replicas: three copies, 2 messages, a suspicion, a loss" replicas $abc FIRST=2 $faults
 long "replicas: three copies, 2 suspicions, a loss" replicas $abc SUSPICIONS=2 LOSSES=1
 long "replicas: three copies, 2 messages, 2 losses" replicas $abc FIRST=2 LOSSES=2
