@@ -130,9 +130,10 @@ inline crash(x)
 #endif
 }
 
+#define CAN_LEARN(x, f)		(IS_UP(x) && known[x] < (f) && (f) <= newest)
 /* Who is put out may drop its copy, but not one that a move has just brought. */
-#define PUT_OUT(x)	((SET(n) & BIT(x)) == 0 && n > known[x] && \
-					 (role[x] == COPY || (role[x] > COPY && fact_epoch[n] > EPOCH(x))))
+#define PUT_OUT(x, f)	((SET(f) & BIT(x)) == 0 && \
+						 (role[x] == COPY || (role[x] > COPY && fact_epoch[f] > EPOCH(x))))
 
 #if defined(MUTANT_marks_before_release)
 #define HEARABLE(x, o)	mark[2 * (x) + (o)]
@@ -157,17 +158,16 @@ proctype node(byte x)
 end:
 	do
 	:: atomic {						/* facts come late, one by one, or are skipped */
-			if
-			:: IS_UP(x) && known[x] < newest -> n = newest
-			:: IS_UP(x) && known[x] + 1 < newest -> n = known[x] + 1
+			if							/* one choice: who goes back to it sets n again */
+			:: CAN_LEARN(x, newest) -> n = newest
+			:: CAN_LEARN(x, known[x] + 1) && known[x] + 1 < newest -> n = known[x] + 1
 #if CRASHES > 0
 			:: d_step { crashes > 0 && IS_HOME(x) -> crash(x) }
 #endif
-			fi;
-			if
-			:: true
 #if SHRINKS + GROWTHS + MOVES + SUSPECT_OUT > 0
-			:: PUT_OUT(x) -> dropping = true
+			:: CAN_LEARN(x, newest) && PUT_OUT(x, newest) -> d_step { n = newest; dropping = true }
+			:: CAN_LEARN(x, known[x] + 1) && known[x] + 1 < newest && PUT_OUT(x, known[x] + 1) ->
+				d_step { n = known[x] + 1; dropping = true }
 #endif
 			fi;
 			d_step { learn(x); skip }
