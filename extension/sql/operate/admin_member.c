@@ -283,12 +283,12 @@ notice_two(void)
 
 	shard_board_get(shard_shmem_database(), &view);
 	if (view.members == 2)
-		ereport(NOTICE,
-				(errmsg("of two members only one votes, the older one as a rule"),
-				 errdetail("If the member that votes is lost, shards with homes go on, but no shard "
-						   "gets a home and no node joins until that member is back."),
-				 errhint(
-					 "With a third member, which need not host anything, any one may be lost.")));
+		ereport(
+			NOTICE,
+			(errmsg("of two members only one votes, the older one as a rule"),
+			 errdetail("If the member that votes is lost, shards with homes go on, but no shard "
+					   "gets a home and no node joins until that member is back."),
+			 errhint("With a third member, which need not host anything, any one may be lost.")));
 }
 
 /*
