@@ -136,3 +136,8 @@ typedef enum ShardKind
 
 /* Whether it is about a timer of an entity (E31). */
 #define shard_kind_is_timer(kind) ((kind) >= SHARD_KIND_SCHEDULE && (kind) <= SHARD_KIND_TIMER)
+
+/* Whether it is for an entity, and may go to another node: then it has a stamp and a tag, and raises a mark (X2, H7). */
+#define shard_kind_is_for_entity(kind) \
+	(shard_kind_is_message(kind) || (kind) == SHARD_KIND_START || \
+	 (kind) == SHARD_KIND_PASSIVATE || shard_kind_is_timer(kind))

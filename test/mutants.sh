@@ -26,6 +26,7 @@ remembered_move=test/t/165_remembered_entities_move.pl
 back_off_moves=test/t/169_back_off_moves_with_its_shard.pl
 later=test/t/340_replies_come_later.pl
 requests=test/t/345_requests_survive_crashes.pl
+request_marks=test/t/174_marks_of_requests.pl
 reshard=test/t/350_resharding_survives_crashes.pl
 reshard_cluster=test/t/177_resharding_in_a_cluster.pl
 walls=test/attack/423_resharding_is_a_guests_stay.pl
@@ -67,6 +68,7 @@ declare -A noticed_by=(
   [REQUEST_KEPT]=$requests        # a request that was answered is open still
   [REQUEST_ANSWERED_LATE]=$requests  # a request whose time is over is open still
   [REQUEST_UNANSWERED]=$requests  # who has asked is not told that the message was given up
+  [REQUESTS_UNMARKED]=$request_marks  # a worker that starts does not know which requests and responses were taken in
   [RESHARD_SKIPS_ROWS]=$reshard   # entities of a step that is done again are passed
   [RESHARD_LEAVES_TIMERS]=$reshard   # timers stay with the former shards
   # of what nodes do to one another
@@ -104,7 +106,7 @@ noticed() {  # name
   local attempt patience=20
   case ${noticed_by[$1]} in "$one_node" | "$move" | "$numbers" | "$stop" | "$judged" | "$timers" | "$remembered" | \
     "$timers_move" | "$remembered_move" | "$back_off_moves" | "$later" | \
-    "$requests" | "$reshard" | "$reshard_cluster") patience=90 ;; esac
+    "$requests" | "$request_marks" | "$reshard" | "$reshard_cluster") patience=90 ;; esac
   for attempt in 1 2 3; do
     MUTANT=$1 PROVE_TESTS=${noticed_by[$1]} SHARD_SECONDS=${MUTANT_SECONDS:-30} \
       PG_TEST_TIMEOUT_DEFAULT=${PG_TEST_TIMEOUT_DEFAULT:-$patience} CHECK_TIMEOUT=${CHECK_TIMEOUT:-300} \

@@ -29,7 +29,7 @@ extern void shard_cursor_load(ShardCursor *cursor);
  * which reads the whole log once, in order of seq, with the active snapshot, and shows each of these rows of the
  * worker's lanes to the function registered for its kind:
  * - of kind PACKET and POSITION, all;
- * - of kind TELL, START and PASSIVATE those that came from a stream (they have a tag) and are handled,
+ * - for entities (shard_kind_is_for_entity) those that came from a stream (they have a tag) and are handled,
  *	 that is, that the position has passed; registered for as TELL.
  * - of kind REPLY, those that the position has passed.
  * row's memory lasts until the visit returns.

@@ -137,8 +137,7 @@ shard_cursor_revisit(ShardCursor *c)
 	shard_cursor_rewind(c, PHASE_REVISIT);
 	while (shard_cursor_advance(c, snapshot))
 	{
-		bool is_message = c->row.type_id != 0 && c->row.kind != SHARD_KIND_REPLY;
-		ShardKind kind = is_message ? SHARD_KIND_TELL : c->row.kind;
+		ShardKind kind = shard_kind_is_for_entity(c->row.kind) ? SHARD_KIND_TELL : c->row.kind;
 
 		if (visits[kind] != NULL)
 			visits[kind](&c->row);

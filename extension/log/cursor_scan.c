@@ -79,6 +79,19 @@ is_tagged(HeapTupleHeader tuple)
 		   !att_isnull(SHARD_LOG_EPOCH - 1, tuple->t_bits);
 }
 
+/* Whether others rebuild from the row as soon as the position has passed it (cursor.h). */
+static bool
+is_rebuilt_from(HeapTupleHeader tuple, int16 kind)
+{
+	if (kind == SHARD_KIND_REPLY)
+		return true;
+#ifdef SHARD_MUTANT_REQUESTS_UNMARKED
+	if (shard_kind_is_request(kind))
+		return false;
+#endif
+	return shard_kind_is_for_entity(kind) && is_tagged(tuple);
+}
+
 /* The rows of a start: newest cursors, or what others rebuild from (cursor.h). */
 static bool
 classify_start(ShardCursor *c, HeapTuple tuple, Buffer buffer, Snapshot snapshot)
@@ -92,10 +105,9 @@ classify_start(ShardCursor *c, HeapTuple tuple, Buffer buffer, Snapshot snapshot
 	lane = shard_log_lane(row);
 	if (row->kind == SHARD_KIND_CURSOR || !owns(c, lane))
 		return false;
-	if (!is_own(row->kind) && ((row->kind != SHARD_KIND_REPLY &&
-								(row->kind >= SHARD_KIND_PACKET || !is_tagged(tuple->t_data))) ||
-							   row->seq > c->q[lane] ||
-							   shard_cursor_senders_open(&c->senders, row->sender, lane, row->seq)))
+	if (!is_own(row->kind) &&
+		(!is_rebuilt_from(tuple->t_data, row->kind) || row->seq > c->q[lane] ||
+		 shard_cursor_senders_open(&c->senders, row->sender, lane, row->seq)))
 		return false;
 	return !in_progress(c, row->sender, snapshot) &&
 		   HeapTupleSatisfiesVisibility(tuple, snapshot, buffer);

@@ -440,7 +440,7 @@ shard_log_append(const ShardRow *row)
 
 	/* a tag speaks of a stream, and whom to refuse it to is in the stamp */
 	ShardAssert((row->epoch < 0) == (row->stamp.kind == SHARD_PREFIX_NONE) ||
-				row->kind >= SHARD_KIND_PACKET);
+				!shard_kind_is_for_entity(row->kind));
 	if (pending.context == NULL)
 		init_pending();
 	stamped.sender = U64FromFullTransactionId(GetTopFullTransactionId());

@@ -119,9 +119,7 @@ good_distance(int64 us)
 static bool
 good_held(const ShardCopyHeld *held)
 {
-	if (!shard_kind_is_message(held->kind) && held->kind != SHARD_KIND_START &&
-		held->kind != SHARD_KIND_PASSIVATE && held->kind != SHARD_KIND_RESTART &&
-		!shard_kind_is_timer(held->kind))
+	if (!shard_kind_is_for_entity(held->kind) && held->kind != SHARD_KIND_RESTART)
 		return false;
 	if (held->stamp.kind != SHARD_PREFIX_NONE && !good_stamp(&held->stamp))
 		return false;

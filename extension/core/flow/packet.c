@@ -60,8 +60,7 @@ good_parcel(const ShardParcel *parcel)
 {
 	if (parcel->kind == SHARD_KIND_VOID)
 		return true;
-	if (!shard_kind_is_message(parcel->kind) && parcel->kind != SHARD_KIND_START &&
-		parcel->kind != SHARD_KIND_PASSIVATE && !shard_kind_is_timer(parcel->kind))
+	if (!shard_kind_is_for_entity(parcel->kind))
 		return false;
 	return good_home(parcel->type_id, parcel->shard, parcel->epoch) && good_stamp(&parcel->stamp) &&
 		   good_entity(parcel->entity, parcel->entity_len) && parcel->src_type >= 0 &&

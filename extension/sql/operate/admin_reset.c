@@ -199,8 +199,7 @@ is_waiting(const ShardRowFixed *row, void *arg)
 {
 	Waiting *waiting = arg;
 
-	return (shard_kind_is_message(row->kind) || row->kind == SHARD_KIND_START ||
-			row->kind == SHARD_KIND_PASSIVATE || shard_kind_is_timer(row->kind)) &&
+	return shard_kind_is_for_entity(row->kind) &&
 		   !shard_log_position_handled(&waiting->positions, row);
 }
 
