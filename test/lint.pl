@@ -29,7 +29,7 @@ my $sql_name = qr/(?:\@extschema\@|"?\w+"?)(?:\."?\w+"?)?/;
 # theirs, and planning or executing anything on the table runs it. So one file does that, as the table's owner; who
 # compiles a handler does it as the type's. Others read rows through the table access method, and their SQL names
 # our own tables only.
-my %plans = map { $_ => 1 } qw(entity/state_door entity/handler);
+my %plans = map { $_ => 1 } qw(entity/state_door entity/handler registry/statement);
 my $plans = qr{\b(?:
 	(?:standard_)?planner | pg_plan_quer(?:y|ies) | expression_planner\w* | eval_const_expressions | GetCachedExpression |
 	build_column_default | CreateQueryDesc | Executor(?:Start|Run|Finish|End) | ExecSimpleRelation\w+ | ExecOpenIndices |

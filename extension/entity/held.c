@@ -546,7 +546,7 @@ shard_held_some(ShardHeldPlace *place, int limit, ShardHeldVisit visit, void *ar
 
 	SPI_connect();
 	add_load(&arguments, place->type_id, place->shard, place->entity, place->entity_len, limit);
-	shard_statement_run_in_order(&select_some_counts, &arguments);
+	shard_statement_run(&select_some_counts, &arguments, SPI_OK_SELECT);
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{
 		ShardHeldCount held = read_count(i);

@@ -8,6 +8,11 @@
  * Rows are read and written through the table access method, as the server does with catalogs: there are tens of
  * thousands in a second, each found by its key. They are seen as they are now (SnapshotSelf): committed, or as this
  * transaction has left them. If the process dies right here, nothing of the transaction was done.
+ *
+ * A timer that repeats leaves a row behind with each firing, and none of these goes as long as any transaction of the
+ * database is older. So the time is a part of the key: the row that counts is found from the end, before those, and what
+ * is written is compared with none of them. That a name is there once is not the index's doing: timer.c looks before it
+ * inserts.
  */
 #include "postgres.h"
 
@@ -137,6 +142,12 @@ bool
 shard_timer_find(const ShardTimerOwner *owner, const char *name, int name_len, ShardTimer *timer)
 {
 	Relation rel = open_table(RowExclusiveLock);
+	Relation index = index_open(shard_catalog_get()->timer_pkey, AccessShareLock);
+#ifdef SHARD_MUTANT_TIMER_READ_AGAIN
+	ScanDirection from_the_end = ForwardScanDirection;
+#else
+	ScanDirection from_the_end = BackwardScanDirection;
+#endif
 	ScanKeyData key[4];
 	SysScanDesc scan;
 	HeapTuple tuple;
@@ -149,15 +160,16 @@ shard_timer_find(const ShardTimerOwner *owner, const char *name, int name_len, S
 	ScanKeyInit(&key[2], TIMER_ENTITY, BTEqualStrategyNumber, F_TEXTEQ,
 				text_datum(owner->entity, owner->entity_len));
 	ScanKeyInit(&key[3], TIMER_NAME, BTEqualStrategyNumber, F_TEXTEQ, text_datum(name, name_len));
-	scan = systable_beginscan(rel, shard_catalog_get()->timer_pkey, true, SnapshotSelf, 4, key);
-	tuple = systable_getnext(scan);
+	scan = systable_beginscan_ordered(rel, index, SnapshotSelf, 4, key);
+	tuple = systable_getnext_ordered(scan, from_the_end);
 	found = HeapTupleIsValid(tuple);
 	if (found)
 	{
 		read_row(tuple, RelationGetDescr(rel), &row, timer);
 		read_message(&row, timer);
 	}
-	systable_endscan(scan);
+	systable_endscan_ordered(scan);
+	index_close(index, NoLock);
 	close_table(rel);
 	return found;
 }

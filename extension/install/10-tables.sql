@@ -199,7 +199,8 @@ CREATE TABLE shard.timer (
     fired      int8 NOT NULL,
     idle       int8,                         -- of a receive time-out, in microseconds
     message    bytea NOT NULL,
-    PRIMARY KEY (type_id, shard, entity, name)
+    -- one row of a name, which its only writer sees to; due makes each time that it fires another key (timer_table.c)
+    PRIMARY KEY (type_id, shard, entity, name, due)
 ) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000);
 REVOKE ALL ON shard.timer FROM PUBLIC;
 CREATE INDEX timer_due ON shard.timer (lane, due, generation);

@@ -165,7 +165,7 @@ shard_outbox_table_kept(OutKeptVisit visit)
 
 	SPI_connect();
 	/* a cursor of its own: what is kept may be more than fits in memory */
-	portal = SPI_cursor_open(NULL, shard_statement_plan(&select_kept), NULL, NULL, false);
+	portal = shard_statement_open(&select_kept);
 	for (;;)
 	{
 		SPI_cursor_fetch(portal, true, FETCH);

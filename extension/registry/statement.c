@@ -1,12 +1,19 @@
 /*
  * registry/statement.c
  *		The extension's own SQL: planned at first use, kept for the life of the process; or planned for one call.
+ *
+ * A plan that is kept is made once, for all values of its parameters, and without a look at how large a table is just
+ * then: the tables of messages that wait are empty most of the time, when the plan is made, and when vacuum has said so
+ * and it is made anew. Read from end to end then, as is best for a table without a page, each later piece of a backlog
+ * of 100 000 messages costs as much as all of it. So these are planned by indexes, whatever the server believes.
  */
 #include "postgres.h"
 
 #include "executor/spi.h"
+#include "jit/jit.h"
+#include "optimizer/cost.h"
+#include "optimizer/planner.h"
 #include "utils/builtins.h"
-#include "utils/guc.h"
 #include "utils/memutils.h"
 
 #include "shard.h"
@@ -36,12 +43,68 @@ shard_statement_add_string(ShardArguments *arguments, const char *text)
 	shard_statement_add_text(arguments, text, text == NULL ? 0 : strlen(text));
 }
 
-struct _SPI_plan *
-shard_statement_plan(ShardStatement *statement)
+/* The statement that runs, the innermost, of those whose plan is kept; their texts are there for ever. */
+static const char *running = NULL;
+
+static planner_hook_type next_planner = NULL;
+
+static PlannedStmt *
+plan_next(Query *query, const char *sql, int options, ParamListInfo params)
 {
+	if (next_planner != NULL)
+		return next_planner(query, sql, options, params);
+	return standard_planner(query, sql, options, params);
+}
+
+/*
+ * Plans by indexes what runs here, whenever the server plans it (anew). What a user runs in a trigger has another text,
+ * and is planned as ever.
+ */
+static PlannedStmt *
+plan_by_index(Query *query, const char *sql, int options, ParamListInfo params)
+{
+	bool ways[] = {enable_seqscan, enable_bitmapscan, enable_sort, jit_enabled};
+	PlannedStmt *plan;
+
+#ifdef SHARD_MUTANT_PLAN_BY_SIZE
+	return plan_next(query, sql, options, params);
+#endif
+	if (running == NULL || sql == NULL || strcmp(sql, running) != 0)
+		return plan_next(query, sql, options, params);
+
+	/* a plan that has no other way seems dear enough to be compiled for each run */
+	enable_seqscan = enable_bitmapscan = enable_sort = jit_enabled = false;
+	PG_TRY();
+	{
+		plan = plan_next(query, sql, options, params);
+	}
+	PG_FINALLY();
+	{
+		enable_seqscan = ways[0];
+		enable_bitmapscan = ways[1];
+		enable_sort = ways[2];
+		jit_enabled = ways[3];
+	}
+	PG_END_TRY();
+	return plan;
+}
+
+/* The statement's plan, which is made when it runs; the caller has connected to SPI. */
+static SPIPlanPtr
+plan_of(ShardStatement *statement)
+{
+	static bool hooked = false;
+
+	if (!hooked)
+	{
+		next_planner = planner_hook;
+		planner_hook = plan_by_index;
+		hooked = true;
+	}
 	if (statement->plan == NULL)
 	{
-		SPIPlanPtr plan = SPI_prepare(statement->sql, statement->parameters, statement->type);
+		SPIPlanPtr plan = SPI_prepare_cursor(statement->sql, statement->parameters, statement->type,
+											 CURSOR_OPT_GENERIC_PLAN);
 
 		if (plan == NULL || SPI_keepplan(plan) != 0)
 			elog(ERROR, "could not plan \"%s\"", statement->sql);
@@ -54,10 +117,26 @@ static void
 execute(ShardStatement *statement, ShardArguments *arguments, bool read_only, int limit,
 		int expected)
 {
+	const char *outer = running;
+
 	ShardAssert(arguments->count == statement->parameters);
-	if (SPI_execute_plan(shard_statement_plan(statement), arguments->value, arguments->null,
-						 read_only, limit) != expected)
+	running = statement->sql;
+	if (SPI_execute_plan(plan_of(statement), arguments->value, arguments->null, read_only, limit) !=
+		expected)
 		elog(ERROR, "could not run \"%s\"", statement->sql);
+	running = outer;
+}
+
+struct PortalData *
+shard_statement_open(ShardStatement *statement)
+{
+	const char *outer = running;
+	Portal portal;
+
+	running = statement->sql;
+	portal = SPI_cursor_open(NULL, plan_of(statement), NULL, NULL, false);
+	running = outer;
+	return portal;
 }
 
 void
@@ -70,19 +149,6 @@ void
 shard_statement_read(ShardStatement *statement, ShardArguments *arguments, int limit)
 {
 	execute(statement, arguments, true, limit, SPI_OK_SELECT);
-}
-
-void
-shard_statement_run_in_order(ShardStatement *statement, ShardArguments *arguments)
-{
-	static const char *const ways[] = {"enable_seqscan", "enable_bitmapscan", "enable_sort"};
-	int level = NewGUCNestLevel();
-
-	for (int i = 0; i < lengthof(ways); i++)
-		(void) set_config_option(ways[i], "off", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true,
-								 0, false);
-	shard_statement_run(statement, arguments, SPI_OK_SELECT);
-	AtEOXact_GUC(true, level);
 }
 
 static void

@@ -18,7 +18,8 @@ typedef struct ShardStatement
 	const char *sql;
 	int parameters;
 	Oid type[SHARD_STATEMENT_PARAMETERS];
-	struct _SPI_plan *plan;
+	struct _SPI_plan
+		*plan; /* kept: by indexes, also where the tables were small when it was made */
 } ShardStatement;
 
 /* Values and nulls of its parameters, filled in order; all zeroes at first. */
@@ -44,14 +45,8 @@ extern void shard_statement_run(ShardStatement *statement, ShardArguments *argum
  */
 extern void shard_statement_read(ShardStatement *statement, ShardArguments *arguments, int limit);
 
-/* The statement's plan, for a cursor; the caller has connected to SPI. */
-extern struct _SPI_plan *shard_statement_plan(ShardStatement *statement);
-
-/*
- * Runs a SELECT of the first rows by a key: by its index, also where the table was small when the statement was
- * planned. Rows behind them are not read.
- */
-extern void shard_statement_run_in_order(ShardStatement *statement, ShardArguments *arguments);
+/* Opens a cursor of a SELECT without parameters, which the caller closes; the caller has connected to SPI. */
+extern struct PortalData *shard_statement_open(ShardStatement *statement);
 
 /*
  * The same as shard_statement_run and shard_statement_read, planned for this call alone: for text that is put together, and for

@@ -603,7 +603,7 @@ shard_routing_store_some(ShardParkedPlace *place, int limit, ShardRoutingVisit v
 	shard_statement_add(&arguments, Int64GetDatum(place->rseq), false);
 	shard_statement_add(&arguments, Int64GetDatum(place->arrival), false);
 	shard_statement_add(&arguments, Int32GetDatum(limit), false);
-	shard_statement_run_in_order(&select_some_parked, &arguments);
+	shard_statement_run(&select_some_parked, &arguments, SPI_OK_SELECT);
 	rows = (int) SPI_processed;
 	for (int i = 0; i < rows; i++)
 	{
