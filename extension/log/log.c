@@ -45,6 +45,7 @@
 
 #include "registry/catalog.h"
 #include "log/log.h"
+#include "log/log_seq.h"
 
 #include "base/compat.h"
 
@@ -59,12 +60,6 @@
  */
 #define CHUNK_BYTES 7168
 #define MAX_CHUNKS PG_INT16_MAX
-
-/*
- * Left out at each server start (D8): a crash may have lost rows that were not flushed, but whose numbers clients have
- * seen already as message ids.
- */
-#define RESTART_GAP (INT64CONST(1) << 24)
 
 /*
  * Rows of this transaction that are not written yet. A row can be written only
@@ -206,7 +201,7 @@ init_from_segments(ShardDatabase *db, ShardLog *log, const ShardCatalog *catalog
 	LWLockAcquire(db->append_lock, LW_EXCLUSIVE);
 	memcpy(log->segment, segment, sizeof(segment));
 	order_segments(log);
-	log->next_seq = last == 0 ? 1 : last + RESTART_GAP;
+	log->next_seq = shard_log_first_seq(last);
 	log->generation++;
 	log->switched_at = GetCurrentTimestamp();
 	pg_atomic_write_u64(&log->last_seq, last);
