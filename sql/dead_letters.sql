@@ -15,6 +15,15 @@ SET search_path = letters_test, public;
 SELECT shard_drain();
 SELECT * FROM shard_health();
 
+CREATE FUNCTION letters_test.error_of(statement text) RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+    EXECUTE statement;
+    RETURN 'none';
+EXCEPTION WHEN OTHERS THEN
+    RETURN SQLSTATE || ' ' || SQLERRM;
+END
+$$;
+
 -- Two types of two owners; both choke on what is not a number.
 SET ROLE regress_shard_owner;
 CREATE FUNCTION number(state jsonb, message jsonb) RETURNS jsonb LANGUAGE sql
@@ -94,6 +103,46 @@ SELECT shard_drain();
 SELECT jsonb_array_length(state) AS items,
        state = (SELECT jsonb_agg(i) FROM generate_series(1, 1000) i) AS in_order
 FROM shard_entity.number WHERE entity_id = 'b';
+
+-- For good: what is named, of whom it is, and undone with the transaction.
+CREATE OR REPLACE FUNCTION number(state jsonb, message jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'not today';
+END
+$$;
+SELECT shard_start('digits', 'number', max_attempts => 1);
+SELECT shard_tell('digits', 'a', '1'), count(shard_tell('number', 'c', to_jsonb(i))) FROM generate_series(1, 600) i;
+SELECT shard_drain();
+SELECT shard_discard(type_name => 'number');
+RESET ROLE;
+GRANT EXECUTE ON FUNCTION shard_discard TO regress_shard_owner, regress_shard_other;
+SET ROLE regress_shard_other;
+SELECT shard_discard(type_name => 'number');
+SELECT shard_discard((SELECT array_agg(id) FROM shard_dead_letters));
+SELECT shard_discard(type_name => 'ids'), shard_discard('{}'), shard_discard('{0}');
+SET ROLE regress_shard_owner;
+SELECT shard_discard();
+SELECT regexp_replace(error, 'letter \d+', 'letter ...') FROM (SELECT array_agg(id) FROM shard_dead_letters WHERE type_name = 'digits') d (ids),
+    LATERAL letters_test.error_of(format('SELECT shard_discard(%L, ''number'')', ids)) error;
+SELECT shard_discard((SELECT array_agg(id) FROM shard_dead_letters WHERE type_name = 'digits'), 'digits');
+SELECT shard_drop_type('digits');
+BEGIN;
+SELECT shard_discard(type_name => 'number');
+ROLLBACK;
+SELECT shard_discard((SELECT array_agg(id) FROM shard_dead_letters WHERE message::int4 <= 300));
+SELECT count(*), min(message::int4) FROM shard_dead_letters;
+SELECT shard_discard(type_name => 'number');
+SELECT count(*) FROM shard_dead_letters;
+SELECT count(*) FROM shard_entity.number WHERE entity_id = 'c';
+CREATE OR REPLACE FUNCTION number(state jsonb, message jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM shard_discard(type_name => 'number');
+    RETURN message;
+END
+$$;
+SELECT shard_ask('number', 'c', '1');
+CREATE OR REPLACE FUNCTION number(state jsonb, message jsonb) RETURNS jsonb LANGUAGE sql
+RETURN coalesce(state, '[]') || message;
 
 -- A type that cannot run is a problem, and one that waits is not.
 BEGIN;

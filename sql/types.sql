@@ -54,6 +54,8 @@ SELECT shard_start('x', 'counter(jsonb, text)');
 SELECT shard_start('x', NULL);
 SELECT shard_start('', 'counter');
 SELECT shard_start(repeat('x', 64), 'counter');
+SELECT shard_start(E'two\nlines', 'counter');
+SELECT shard_start(E'deleted\x7f', 'counter');
 
 -- Attributes of a composite state are columns, dropped ones are not; odd names are quoted.
 CREATE TYPE account AS (balance numeric(10,2), gone int, "Last note" text COLLATE "C");

@@ -52,8 +52,8 @@ shard_control_hint(const char *why)
 			   "shard_write_off(); after 10 minutes that happens by itself.";
 	if (strstr(why, SHARD_JOIN_UNREACHED_WHY) != NULL ||
 		strstr(why, SHARD_JOIN_ELSEWHERE_WHY) != NULL)
-		return "In own_dsn, name an address by which all members reach this database, and have "
-			   "its server let in the role that was given to shard_allow_peer().";
+		return "In own_dsn, name an address by which all members reach this database. In this database, call "
+			   "shard_allow_peer() for the role of that address, and have its server let it in.";
 	if (strstr(why, SHARD_JOIN_ORPHAN_WHY) != NULL)
 		return "A restored dump brings state tables and no types. There, bring the type back as \"Backup and restore\" in "
 			   "doc/operations.md says, and let nodes without states join that one; or drop the table, or move it to "

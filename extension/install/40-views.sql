@@ -298,4 +298,4 @@ SELECT d.id, d.at, t.type_name, CASE WHEN shard.payload_readable(d.type_id) THEN
        CASE WHEN shard.payload_readable(d.type_id) THEN d.mid_node || '-' || d.mid_seq END AS message_id
 FROM shard.dead_letter d LEFT JOIN shard.type t USING (type_id);
 GRANT SELECT ON @extschema@.shard_dead_letters TO PUBLIC;
-COMMENT ON VIEW @extschema@.shard_dead_letters IS 'messages that were given up; shard_redrive() sends them again';
+COMMENT ON VIEW @extschema@.shard_dead_letters IS 'messages that were given up; shard_redrive() sends them again, shard_discard() deletes them';

@@ -42,6 +42,18 @@ LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_redrive';
 REVOKE ALL ON FUNCTION @extschema@.shard_redrive(int8[], text) FROM PUBLIC;
 COMMENT ON FUNCTION @extschema@.shard_redrive(int8[], text) IS 'sends messages again that were given up';
 
+/*
+ * Deletes dead letters for good: those with the ids, of the type, or both. Returns how many. Deletes rows of
+ * shard.dead_letter. Caller: member of the types' owner.
+ */
+CREATE FUNCTION @extschema@.shard_discard(
+    ids       int8[] DEFAULT NULL,
+    type_name text DEFAULT NULL
+) RETURNS int8
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_discard';
+REVOKE ALL ON FUNCTION @extschema@.shard_discard(int8[], text) FROM PUBLIC;
+COMMENT ON FUNCTION @extschema@.shard_discard(int8[], text) IS 'deletes messages for good that were given up';
+
 /* What is wrong on this node; ok when problems is empty. */
 CREATE FUNCTION @extschema@.shard_health(OUT ok boolean, OUT problems text[]) RETURNS record
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_health';

@@ -126,7 +126,7 @@ $node->drain;
 
 # --- O04, O06: calls without right ----------------------------------------------------------------
 
-my @calls = (q{shard_redrive(NULL, 'vault')}, q{shard_allow_peer('nobody')}, 'shard_link_accept(1)', q{shard_alter('vault', 'max_attempts', '9')}, q{shard_stop_type('vault')}, q{shard_drop_type('vault', force => true)},
+my @calls = (q{shard_redrive(NULL, 'vault')}, q{shard_discard(NULL, 'vault')}, q{shard_allow_peer('nobody')}, 'shard_link_accept(1)', q{shard_alter('vault', 'max_attempts', '9')}, q{shard_stop_type('vault')}, q{shard_drop_type('vault', force => true)},
 	q{shard_alter('vault', 'owner', 'nobody')}, q{shard_start('vault', 'closed.vault')}, q{shard_start('more', 'closed.vault')}, 'shard_health()',
 	split /\n/, $node->safe_psql('postgres', q{SELECT format('%s(%s)', p.oid::regproc, (SELECT string_agg('NULL::' || t::regtype, ', ') FROM unnest(p.proargtypes) t))
 		FROM pg_proc p JOIN pg_depend d ON d.objid = p.oid AND d.deptype = 'e' JOIN pg_extension e ON d.refobjid = e.oid AND extname = 'shard'

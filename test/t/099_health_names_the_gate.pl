@@ -45,7 +45,7 @@ sub ask_fails
 }
 
 my $since = qr/20\d\d-\d\d-\d\d [^;]*/;
-my $cure = qr/; bring a standby back, or, if none was promoted, set shard\.gate to 'local': then what others were told may be lost/;
+my $cure = qr/; bring a standby back; if this server was promoted itself, .* or empty it; if none was promoted, you may set shard\.gate to 'local': then what others were told may be lost/;
 my $waits = qr/; what was committed since $since waits: asks time out, and messages for other nodes, .* and shard_drain\(\) wait$cure/;
 my $none = qr/nothing waits for it yet, and what is committed next will$cure/;
 

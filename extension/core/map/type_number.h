@@ -113,8 +113,8 @@ extern int shard_type_number_owners(const ShardNumberedType *types, int count, i
 #define SHARD_TYPE_NUMBER_DETAIL \
 	"%d owners and types with worker \"own\" can have region workers to themselves, four such types among them."
 #define SHARD_TYPE_NUMBER_HINT \
-	"Start the type as one of these owners and with worker \"shared\", or let owners share workers with " \
-	"shard.owners_may_share_workers."
+	"Start the type as one of these owners and with worker \"shared\"; types with workers of their own apart, owners " \
+	"share workers with shard.owners_may_share_workers."
 #define SHARD_TYPE_NUMBER_HINT_OWN \
 	"Start the type with worker \"shared\", or drop one that has workers of its own: %s."
 

@@ -309,12 +309,14 @@ look_back(ShardWayBack *back)
 	shard_peer_client_ask(&question, 1, "who", CALL_BACK_TIMEOUT_MS);
 	back->found = is_answered(&question, &back->there);
 	if (question.error != NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION),
-				 errmsg("the joining node cannot be reached at its own address"),
-				 errdetail("Tried from the seed: \"%s\": %s", back->dsn, question.error),
-				 errhint("In own_dsn, name an address by which all members reach it, and have "
-						 "its server let in the role that was given to shard_allow_peer().")));
+		ereport(
+			ERROR,
+			(errcode(ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION),
+			 errmsg("the joining node cannot be reached at its own address"),
+			 errdetail("Tried from the seed: \"%s\": %s", back->dsn, question.error),
+			 errhint(
+				 "In own_dsn, name an address by which all members reach it. There, call "
+				 "shard_allow_peer() for the role of that address, and have the server let it in.")));
 }
 
 /*

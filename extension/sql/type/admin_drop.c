@@ -224,7 +224,7 @@ warn_of_states(const ShardAdminType *type, uint64 states)
 	ereport(WARNING,
 			(errmsg("deleted states of entity type \"%s\": " UINT64_FORMAT, type->name, states),
 			 errdetail("The states were at this node alone. Where the type goes on, the shards "
-					   "that had their home here begin empty."),
+					   "that had their home here begin empty; their positions of ordered_by stay."),
 			 errhint("Roll back if they are wanted; shard_evacuate() moves shards with their "
 					 "states.")));
 }

@@ -40,7 +40,7 @@ PG_FUNCTION_INFO_V1(shard_shard_id);
 /* How long the cluster may take to give a type its number, in microseconds. */
 #define NUMBER_TIMEOUT (5 * INT64CONST(1000000))
 
-/* Refuses a name that cannot be a table's. */
+/* Refuses a name that cannot be a table's, or that would break lines of logs. */
 void
 shard_admin_check_name(const char *name)
 {
@@ -53,6 +53,14 @@ shard_admin_check_name(const char *name)
 						errmsg("name of entity type \"%s\" is too long", name),
 						errdetail("It has %d bytes.", (int) strlen(name)),
 						errhint("Use at most %d bytes.", NAMEDATALEN - 1)));
+	for (const char *c = name; *c != '\0'; c++)
+		if ((unsigned char) *c < ' ' || *c == 0x7f)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_NAME),
+					 errmsg("name of an entity type must not have control characters"),
+					 errdetail("Byte %d of it is 0x%02x. Logs and lists have one line for a type.",
+							   (int) (c - name) + 1, (unsigned char) *c),
+					 errhint("Leave out line breaks and tabs.")));
 }
 
 /* The caller's search_path, for the type's code. */

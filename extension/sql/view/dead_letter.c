@@ -1,10 +1,11 @@
 /*
  * sql/view/dead_letter.c
- *		shard_redrive: sending messages again that were given up.
+ *		shard_redrive, shard_discard: sending messages again that were given up, or deleting them for good.
  *
- * A dead letter is appended to the inbox, at the end, as a new message of this
- * node under its old id, and deleted by the same transaction (doc/protocol.md
- * D26). In batches: there may be many; and one by one in memory: large ones.
+ * A dead letter that is sent again is appended to the inbox, at the end, as a new message of this node under its old
+ * id, and deleted by the same transaction (doc/protocol.md D26); one that is discarded is only deleted. In batches: there
+ * may be many; and one by one in memory: large ones. All of a call is the caller's transaction: if the process dies
+ * right here, every letter is where it was.
  */
 #include "postgres.h"
 
@@ -30,6 +31,7 @@
 #include "base/compat.h"
 
 PG_FUNCTION_INFO_V1(shard_redrive);
+PG_FUNCTION_INFO_V1(shard_discard);
 
 /* Parameters: last id of the batch before, ids or NULL, type ids. */
 #define IS_CHOSEN "d.id > $1 AND ($2 IS NULL OR d.id = ANY ($2)) AND d.type_id = ANY ($3)"
@@ -52,14 +54,21 @@ static const ShardStatement take = {
 	4,
 	{INT8OID, INT8ARRAYOID, INT4ARRAYOID, INT8OID}};
 
+static const ShardStatement discard = {"DELETE FROM shard.dead_letter d WHERE " IS_CHOSEN
+									   " AND d.id <= $4",
+									   4,
+									   {INT8OID, INT8ARRAYOID, INT4ARRAYOID, INT8OID}};
+
 /* What the call is about. */
-typedef struct Redrive
+typedef struct Letters
 {
-	Datum ids; /* int8[], or NULL for all */
+	bool discard;		/* delete them for good, or send them again */
+	const char *action; /* as errors say it: "permission denied to ..." */
+	Datum ids;			/* int8[], or NULL for all */
 	bool all;
-	ArrayType *types; /* int4[]: those the caller may send again */
-	int64 count;	  /* messages sent so far */
-} Redrive;
+	ArrayType *types; /* int4[]: those the caller may send again, or discard */
+	int64 count;	  /* messages so far */
+} Letters;
 
 /* Ids of the types that the caller owns, while they are gathered. */
 typedef struct TypeList
@@ -83,10 +92,10 @@ add_owned(ShardType *type, void *arg)
 }
 
 /*
- * The types whose messages the caller may send again: the one named, or all that the caller owns.
+ * The types whose messages the call is about: the one named, or all that the caller owns.
  */
 static ArrayType *
-choose_types(FunctionCallInfo fcinfo)
+choose_types(FunctionCallInfo fcinfo, const char *action)
 {
 	TypeList list = {0};
 
@@ -99,7 +108,7 @@ choose_types(FunctionCallInfo fcinfo)
 	{
 		ShardType *type = shard_registry_get_present(text_to_cstring(PG_GETARG_TEXT_PP(1)));
 
-		shard_security_check_owner(type, "redrive messages of entity type");
+		shard_security_check_owner(type, action);
 		add_owned(type, &list);
 	}
 	return construct_array(list.id, list.count, INT4OID, sizeof(int32), true, TYPALIGN_INT);
@@ -114,18 +123,17 @@ column(int row, int number)
 }
 
 /*
- * Finds a dead letter that was asked for by id and is not the caller's to send
- * again. Returns its type, 0 if there is none.
+ * Finds a dead letter that was asked for by id and is not the caller's. Returns its type, 0 if there is none.
  */
 static int32
-find_foreign(const Redrive *redrive, int64 *id)
+find_foreign(const Letters *letters, int64 *id)
 {
 	ShardArguments arguments = {0};
 
-	if (redrive->all)
+	if (letters->all)
 		return 0;
-	shard_statement_add(&arguments, redrive->ids, false);
-	shard_statement_add(&arguments, PointerGetDatum(redrive->types), false);
+	shard_statement_add(&arguments, letters->ids, false);
+	shard_statement_add(&arguments, PointerGetDatum(letters->types), false);
 	shard_statement_once(&foreign, &arguments, SPI_OK_SELECT);
 	if (SPI_processed == 0)
 		return 0;
@@ -194,49 +202,63 @@ append_rows(uint64 count)
  * Moves the next batch; *last is the last id looked at. False if there is none.
  */
 static bool
-move_batch(Redrive *redrive, int64 *last)
+move_batch(Letters *letters, int64 *last)
 {
 	ShardArguments arguments = {0};
 	bool none;
 
 	shard_statement_add(&arguments, Int64GetDatum(*last), false);
-	shard_statement_add(&arguments, redrive->ids, redrive->all);
-	shard_statement_add(&arguments, PointerGetDatum(redrive->types), false);
+	shard_statement_add(&arguments, letters->ids, letters->all);
+	shard_statement_add(&arguments, PointerGetDatum(letters->types), false);
 	shard_statement_once(&bound, &arguments, SPI_OK_SELECT);
 	*last = DatumGetInt64(shard_statement_column(0, 1, &none));
 	if (none)
 		return false;
 	shard_statement_add(&arguments, Int64GetDatum(*last), false);
-	shard_statement_once(&take, &arguments, SPI_OK_SELECT);
-	append_rows(SPI_processed);
-	redrive->count += SPI_processed;
+	if (letters->discard)
+		shard_statement_once(&discard, &arguments, SPI_OK_DELETE);
+	else
+	{
+		shard_statement_once(&take, &arguments, SPI_OK_SELECT);
+		append_rows(SPI_processed);
+	}
+	letters->count += SPI_processed;
 	SPI_freetuptable(SPI_tuptable);
 	return true;
 }
 
-/* Raises the error about a dead letter of another owner's type, or of none. */
+/* Raises the error about a dead letter of another owner's type, of another type than the one named, or of none. */
 static void
-report_foreign(int32 type_id, int64 id)
+report_foreign(const Letters *letters, int32 type_id, int64 id)
 {
 	ShardType *type = shard_registry_by_id(type_id);
 
 	if (type != NULL)
-		shard_security_check_owner(type, "redrive messages of entity type");
+	{
+		shard_security_check_owner(type, letters->action);
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("dead letter " INT64_FORMAT " is of entity type \"%s\"", id, type->name),
+				 errdetail("The call names another type."),
+				 errhint("Leave the type out, or the id.")));
+	}
 	else
-		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT),
-						errmsg("entity type of dead letter " INT64_FORMAT " does not exist", id),
-						errdetail("The type was dropped. A type of the same name that was "
-								  "started since gets none of its messages, as it may belong to "
-								  "another role."),
-						errhint("Start a type, and send the message with shard_tell(); "
-								"superusers see it in shard_dead_letters.")));
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("entity type of dead letter " INT64_FORMAT " does not exist", id),
+				 errdetail("The type was dropped. A type of the same name that was "
+						   "started since gets none of its messages, as it may belong to "
+						   "another role."),
+				 errhint("A superuser sees it in shard_dead_letters, may send what it says to "
+						 "another type with shard_tell(), and may delete it from "
+						 "shard.dead_letter.")));
 }
 
 /*
  * Moves everything that was chosen, as the system: the table is closed to all.
  */
 static void
-move_all(Redrive *redrive)
+move_all(Letters *letters)
 {
 	ShardSecurity security = {0};
 	int32 foreign_type;
@@ -245,13 +267,29 @@ move_all(Redrive *redrive)
 
 	shard_security_begin_system(&security);
 	SPI_connect();
-	foreign_type = find_foreign(redrive, &foreign_id);
-	while (foreign_type == 0 && move_batch(redrive, &last))
+	foreign_type = find_foreign(letters, &foreign_id);
+	while (foreign_type == 0 && move_batch(letters, &last))
 		CHECK_FOR_INTERRUPTS();
 	SPI_finish();
 	shard_security_end(&security);
 	if (foreign_type != 0)
-		report_foreign(foreign_type, foreign_id);
+		report_foreign(letters, foreign_type, foreign_id);
+}
+
+/* What both functions begin with. name: of the function, with parentheses. */
+static Letters
+begin_call(FunctionCallInfo fcinfo, const char *name, const char *guard, const char *action)
+{
+	Letters letters = {.action = action};
+
+	shard_shmem_require();
+	shard_handler_guard_check(guard, NULL, NULL);
+	PreventCommandDuringRecovery(name);
+	PreventCommandIfReadOnly(name);
+	(void) shard_catalog_lock(false);
+	letters.all = PG_ARGISNULL(0);
+	letters.ids = letters.all ? (Datum) 0 : PG_GETARG_DATUM(0);
+	return letters;
 }
 
 /*
@@ -263,17 +301,36 @@ move_all(Redrive *redrive)
 Datum
 shard_redrive(PG_FUNCTION_ARGS)
 {
-	Redrive redrive = {0};
+	Letters letters = begin_call(fcinfo, "shard_redrive()", "redrive messages",
+								 "redrive messages of entity type");
 
-	shard_shmem_require();
-	shard_handler_guard_check("redrive messages", NULL, NULL);
-	PreventCommandDuringRecovery("shard_redrive()");
-	PreventCommandIfReadOnly("shard_redrive()");
-	(void) shard_catalog_lock(false);
 	shard_identity_check_open();
-	redrive.all = PG_ARGISNULL(0);
-	redrive.ids = redrive.all ? (Datum) 0 : PG_GETARG_DATUM(0);
-	redrive.types = choose_types(fcinfo);
-	move_all(&redrive);
-	PG_RETURN_INT64(redrive.count);
+	letters.types = choose_types(fcinfo, letters.action);
+	move_all(&letters);
+	PG_RETURN_INT64(letters.count);
+}
+
+/*
+ * shard_discard(ids int8[], type_name text) returns int8
+ *
+ * Deletes dead letters for good: those of the ids, of the type, or of both. Returns how many. What nobody named is not
+ * deleted: without ids and type it is an error.
+ */
+Datum
+shard_discard(PG_FUNCTION_ARGS)
+{
+	Letters letters = begin_call(fcinfo, "shard_discard()", "discard dead letters",
+								 "discard dead letters of entity type");
+
+	if (PG_ARGISNULL(0) && PG_ARGISNULL(1))
+		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+						errmsg("shard_discard() needs ids or a type"),
+						errdetail("What it deletes is gone for good, so it does not take all types "
+								  "at once."),
+						errhint("For example shard_discard(type_name => 'cart'), or with the ids "
+								"that view shard_dead_letters shows.")));
+	letters.discard = true;
+	letters.types = choose_types(fcinfo, letters.action);
+	move_all(&letters);
+	PG_RETURN_INT64(letters.count);
 }

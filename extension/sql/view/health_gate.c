@@ -72,9 +72,12 @@ shard_health_gate(ShardHealth *health)
 						 timestamptz_to_str(look.waits_since));
 	shard_health_add(
 		health,
-		psprintf("%s%s%s; %s; bring a standby back, or, if none was promoted, set shard.gate to "
-				 "'local': then what others were told may be lost with this server, and a "
-				 "standby of it is not admitted without an operator",
-				 lack(&look), look.alone_since != 0 ? ", since " : "",
-				 look.alone_since != 0 ? timestamptz_to_str(look.alone_since) : "", waits));
+		psprintf(
+			"%s%s%s; %s; bring a standby back; if this server was promoted itself, set "
+			"synchronous_standby_names to the standbys that it has now, or empty it; if none was promoted, "
+			"you may set shard.gate to "
+			"'local': then what others were told may be lost with this server, and a "
+			"standby of it is not admitted without an operator",
+			lack(&look), look.alone_since != 0 ? ", since " : "",
+			look.alone_since != 0 ? timestamptz_to_str(look.alone_since) : "", waits));
 }

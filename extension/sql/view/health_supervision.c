@@ -25,8 +25,9 @@
 
 static const ShardStatement problems = {
 	"(SELECT format('shard %s of entity type \"%s\" pauses until %s: entity \"%s\" has failed, the "
-	"last time after %s attempts: %s; see shard_history()', h.shard, t.type_name,"
-	" date_trunc('milliseconds', h.next_at), h.entity, h.attempts, " ERROR_TEXT ")"
+	"last time after %s: %s; see shard_history(); a change of the handler or of the type''s settings ends the pause',"
+	" h.shard, t.type_name, date_trunc('milliseconds', h.next_at), h.entity,"
+	" CASE h.attempts WHEN 1 THEN 'one attempt' ELSE h.attempts || ' attempts' END, " ERROR_TEXT ")"
 	" FROM shard.held_here h JOIN shard.type t USING (type_id)"
 	" WHERE h.pauses AND h.next_at > clock_timestamp() AND t.mode = 'hosting'"
 	" ORDER BY h.next_at DESC LIMIT " NAMED ")"
