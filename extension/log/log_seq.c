@@ -4,9 +4,10 @@
  *
  * Comes from: log.c, when the shared state is filled. The number of a row is the id of its message, which handlers may
  * keep outside as the key of an effect, so none is given twice. Nor in another life of these data: in a database that
- * was made from a dump, or after the extension was dropped and made anew. A life gives less than a million numbers a
- * second on average, so they stay below the microseconds of the clock, at which the next life begins; a clock that was
- * put back is all that could lead to the same number again.
+ * was made from a dump, after the extension was dropped and made anew, or while the node was alone, under the number of
+ * another one. A life gives less than 16 million numbers a second on average, so they stay below what the clock says, at
+ * which the next life begins. What could lead to the same number again is a clock that was put back, or two lives that
+ * begin within a second and go on for 16 million messages.
  *
  * If the process dies right here: nothing is written, and the next one begins at no lower number.
  */
@@ -26,6 +27,7 @@
 
 /* 2020-01-01 as a timestamp. */
 #define SEQ_EPOCH (7305 * USECS_PER_DAY)
+#define SEQS_A_MICROSECOND 16
 
 int64
 shard_log_first_seq(int64 last)
@@ -35,5 +37,5 @@ shard_log_first_seq(int64 last)
 #ifdef SHARD_MUTANT_SEQ_FROM_ONE
 	return least;
 #endif
-	return Max(least, GetCurrentTimestamp() - SEQ_EPOCH);
+	return Max(least, (GetCurrentTimestamp() - SEQ_EPOCH) * SEQS_A_MICROSECOND);
 }
