@@ -162,6 +162,20 @@ CALL reshard_with(1, 'BEFORE', 'gone');
 SELECT count(*) FROM shard_entity.fired; DROP TRIGGER touch ON shard_entity.fired;
 CALL reshard_with(1, 'AFTER', 'insert');
 SELECT * FROM fired; DROP TRIGGER touch ON shard_entity.fired;
+
+-- A state table that is dropped on the way takes the states along, and nothing else.
+CALL reshard_with(40, 'BEFORE', 'own');
+SELECT shard_tell('fired', '1', '"waits"'), shard_tell('fired', '12', '"waits"');
+SET client_min_messages = warning;
+DROP TABLE shard_entity.fired CASCADE;
+RESET client_min_messages;
+SELECT shard_start('fired', 'plain', number_of_shards => 40);
+CALL shard_reshard('fired', 40);
+SELECT shard_start('fired', 'plain', number_of_shards => 40);
+SELECT shard_drain();
+SELECT entity_id, state, shard = shard_shard_id('fired', entity_id) AS in_place FROM shard_entity.fired ORDER BY entity_id;
+SELECT shard_stop_type('fired');
+CREATE VIEW fired AS SELECT count(*) FROM shard_entity.fired;
 \set SHOW_CONTEXT errors
 SET client_min_messages = error;
 DROP VIEW fired;

@@ -61,6 +61,9 @@ extern void shard_admin_row_renumber(int32 before, const ShardAdminType *type);
 extern bool shard_admin_table_exists(const ShardAdminType *type);
 extern void shard_admin_table_check(const ShardAdminType *type);
 extern void shard_admin_table_create(ShardAdminType *type);
+
+/* The same for a table that was dropped, with a WARNING: what waits is handled without the states that went with it. */
+extern void shard_admin_table_create_again(ShardAdminType *type, const char *hint);
 extern bool shard_admin_table_lock(const ShardAdminType *type);
 extern void shard_admin_table_drop(const ShardAdminType *type);
 

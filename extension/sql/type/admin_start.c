@@ -268,25 +268,6 @@ refuse_lost_table(const char *name)
 }
 
 /*
- * The type's state table was dropped, and the type starts empty, with the messages that wait for it. An owner that has
- * the states elsewhere puts them back before the commit.
- */
-static void
-make_table_again(const ShardType *type, const ShardAdminType *wanted, ShardAdminType *stored)
-{
-	shard_admin_table_check(wanted);
-	stored->owner = type->owner;
-	stored->handler = wanted->handler;
-	shard_admin_table_create(stored);
-	ereport(WARNING,
-			(errmsg("state table of entity type \"%s\" was created again, empty", wanted->name),
-			 errdetail("The table had been dropped, and the states of this node's entities with "
-					   "it: the entities start again, empty, with the messages that wait."),
-			 errhint("States of a backup can be put into it in this transaction. Roll back if it "
-					 "is not wanted.")));
-}
-
-/*
  * The type runs here, and the cluster has another structure of its states, as a member said that does not host the type
  * any more, or that differs: the control worker says again what it is here. Errors: 54000, states that are too large to
  * be described.
@@ -344,7 +325,11 @@ start_again(const ShardType *type, const ShardAdminType *wanted)
 	{
 		if (strcmp(stored.mode, "stopped") != 0)
 			refuse_lost_table(wanted->name);
-		make_table_again(type, wanted, &stored);
+		shard_admin_table_check(wanted);
+		stored.owner = type->owner;
+		stored.handler = wanted->handler;
+		shard_admin_table_create_again(&stored, "States of a backup can be put into it in this "
+												"transaction. Roll back if it is not wanted.");
 	}
 	else if (strcmp(stored.mode, "hosting") == 0 && !stored.problem &&
 			 stored.handler.function == wanted->handler.function &&

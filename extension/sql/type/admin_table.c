@@ -207,6 +207,17 @@ shard_admin_table_create(ShardAdminType *type)
 	type->state_table = get_relname_relid(type->name, get_namespace_oid(ENTITY_SCHEMA, false));
 }
 
+void
+shard_admin_table_create_again(ShardAdminType *type, const char *hint)
+{
+	shard_admin_table_create(type);
+	ereport(WARNING,
+			(errmsg("state table of entity type \"%s\" was created again, empty", type->name),
+			 errdetail("The table had been dropped, and the states of this node's entities with "
+					   "it: the entities start again, empty, with the messages that wait."),
+			 errhint("%s", hint)));
+}
+
 bool
 shard_admin_table_exists(const ShardAdminType *type)
 {

@@ -268,15 +268,31 @@ check_still(const ShardAdminType *type)
 				 errhint("Try again when it is over; see shard_rebalances.")));
 }
 
+/*
+ * The state table was dropped on the way, which nobody else makes again before the way is at its end: what is there of
+ * the type besides goes on to its shards. States of a backup are put in afterwards, before the type is started.
+ */
+static void
+replace_lost_table(ShardAdminType *stored)
+{
+	if (shard_admin_table_exists(stored))
+		return;
+	shard_admin_table_check(stored);
+	shard_admin_table_create_again(stored, "States of a backup can be put into it when this call "
+										   "has returned, before shard_start().");
+	shard_admin_row_update(stored);
+}
+
 /* The row of a way that begins, or of one that is under way and may have got another end. */
 static void
-write_row(Call *call, const ShardAdminType *stored)
+write_row(Call *call, ShardAdminType *stored)
 {
 	const char *const *value = call->wanted.settings.value;
 	ShardReshard row = {0};
 
 	if (shard_reshard_read(stored->type_id, &row))
 	{
+		replace_lost_table(stored);
 		if (row.number_of_shards == number_of(&call->wanted) &&
 			same(row.hash, value[SHARD_SETTING_HASH]) &&
 			same(row.extractor, value[SHARD_SETTING_SHARD_ID_EXTRACTOR]))
