@@ -181,11 +181,12 @@ check_stranded(ShardHealth *health, const ShardTypeRecord *type, const Stranded 
 			 !shard_cluster_view_answers(report))
 		shard_health_add(
 			health,
-			psprintf("entity type \"%s\": %s%s for node %d (unreachable%s): start its server; if "
-					 "that runs, see shard.enabled and shard_health() there; or promote its standby "
-					 "(shard_admit); shard_write_off(%d) gives up their state",
-					 type->name, type->dropping ? "no member that is heard has it, and " : "",
-					 shards_wait(stranded->count), node, for_how_long(report), node));
+			psprintf(
+				"entity type \"%s\": %s%s for node %d (unreachable%s): start its server; if "
+				"that runs, see shard.enabled and shard_health() there; or promote its standby "
+				"(shard_admit); shard_write_off(%d) gives up their state",
+				type->name, type->dropping ? "no member that is heard has it, and " : "",
+				shards_wait(stranded->count), node, for_how_long(report), node));
 	else if (member->status == SHARD_MEMBER_LEAVING || member->status == SHARD_MEMBER_EXITING ||
 			 member->evacuated)
 		shard_health_add(health,
