@@ -21,6 +21,10 @@ CREATE FUNCTION number_of(message jsonb) RETURNS int8 LANGUAGE sql IMMUTABLE RET
 SELECT shard_start('plain', 'count_up', number_of_shards => 1);
 SELECT shard_start('numbered', 'count_up', number_of_shards => 1, ordered_by => 'number_of', ordered_from => 1,
 	ordered_window => 1000000);
+CREATE FUNCTION fail(state jsonb, message jsonb) RETURNS jsonb LANGUAGE sql RETURN to_jsonb(1 / 0);
+SELECT shard_start('fails', 'fail', number_of_shards => 1, max_attempts => 1, max_restarts => 100, restart_window => '10 ms');
+SELECT shard_start('wide', 'count_up', number_of_shards => 256);
+SELECT shard_start('late', 'count_up', number_of_shards => 8);
 SELECT shard_start('parked', 'count_up', number_of_shards => 8);
 SELECT shard_tell('plain', 'a', '0'), shard_tell('numbered', 'b', '1');
 });
@@ -112,6 +116,46 @@ my $sound = ShardMutant::prove(
 			$old->query('COMMIT;');
 			$old->close;
 			return ($now - $read <= 10 * $firings ? 'once' : 'again and again', 'once');
+		},
+	},
+	{
+		promise => 'a worker that starts reads what is parked once, and not for each of its shards',
+		broken_by => ['PLAN_BY_SIZE'],
+		run => sub {
+			sql(q{SELECT count(shard_tell('wide', i::text, '0')) FROM generate_series(1, 500) i});
+			$node->drain;
+			my ($control) = $node->worker_pids('%control%');
+			$node->stop_idle($control);
+			backlog('late', "d$_", 1, $messages / 2) for 1 .. 2; # so few shards that any seems to be found at once
+			$node->wait_until("SELECT count(*) = $messages FROM shard_inbox WHERE place = 'parked'", 'messages to be parked');
+			sql('ANALYZE shard.parked, shard.own');
+			$node->crash; # which leaves no statistics of reads
+			$node->recover;
+			$node->wait_until("SELECT sum(state::int) = $messages FROM shard_entity.late", 'all to be handled');
+			$node->wait_until("SELECT n_tup_del >= $messages FROM pg_stat_user_tables WHERE relid = 'shard.parked'::regclass", 'the worker to tell what it has done');
+			my ($now) = read_of('parked_pkey');
+			note("$messages parked messages were read $now times");
+			return ($now <= 30 * $messages ? 'once' : 'again and again', 'once');
+		},
+	},
+	{
+		promise => 'an entity that has failed often fails no slower',
+		broken_by => ['HISTORY_READ_AGAIN'],
+		run => sub {
+			my $failures = 3000;
+			my $old = $node->session;
+			$old->query('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1;');
+			my ($read, $gone) = read_of('history_pkey');
+			backlog('fails', 'f', 1, $failures);
+			$node->wait_until("SELECT count(*) = $failures FROM shard_dead_letters WHERE type_name = 'fails'", 'all to fail');
+			$node->wait_until("SELECT n_tup_del >= $gone + $failures - 101 FROM pg_stat_user_tables WHERE relid = 'shard.history'::regclass", 'the worker to tell what it has done');
+			my ($now) = read_of('history_pkey');
+			note("$failures failures read " . ($now - $read) . ' rows of the history');
+			is(sql(q{SELECT string_agg(number::text, ' ' ORDER BY number) FROM shard_history('fails', 'f')}), join(' ', $failures - 100 .. $failures), 'the last failures are kept');
+			$old->query('COMMIT;');
+			$old->close;
+			# the one before; and a hundred, thrice: those of which max_restarts asks, those that stay, and what may lie before
+			return ($now - $read <= 400 * $failures ? 'once' : 'again and again', 'once');
 		},
 	});
 $node->log_is_clean if $sound;
