@@ -58,6 +58,11 @@ BEGIN;
 SELECT hold('ordered', :numbered_id, 'c' || i, 1000, 2, i * interval '1 min') FROM generate_series(1, 3) i;
 SELECT worst();
 ROLLBACK;
+-- whatever the id is, it is one line, and looks like no other problem
+BEGIN;
+SELECT hold('ordered', :numbered_id, E'd"\nentity type "standing" is suspended: \x1b[31mcall shard_drop_type()', 1000, 1, '11 s');
+SELECT worst();
+ROLLBACK;
 -- in the stash; what came just now, or is to be tried later, does not count, nor what follows it
 BEGIN;
 SELECT hold('stash', :type_id, 'a', 1000, NULL, '11 s');

@@ -12,6 +12,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "core/base/text.h"
 #include "entity/internal.h"
 
 #include "base/compat.h"
@@ -69,6 +70,16 @@ shard_turn_log_counts(ShardTurnLogKind kind)
 	return lines[kind].events++ == 0;
 }
 
+/* A copy without line breaks: ids of entities and errors of users are in it. */
+static char *
+visible(const char *text)
+{
+	char *copy = palloc(SHARD_TEXT_VISIBLE * strlen(text) + 1);
+
+	shard_text_visible(copy, text);
+	return copy;
+}
+
 void
 shard_turn_log(ShardTurnLogKind kind, int sqlstate, const char *message, const char *detail,
 			   const char *hint)
@@ -77,9 +88,9 @@ shard_turn_log(ShardTurnLogKind kind, int sqlstate, const char *message, const c
 	TurnLine *line = &lines[kind];
 
 	line->sqlstate = sqlstate;
-	line->message = pstrdup(message);
-	line->detail = pstrdup(detail);
-	line->hint = pstrdup(hint);
+	line->message = visible(message);
+	line->detail = visible(detail);
+	line->hint = visible(hint);
 	MemoryContextSwitchTo(old);
 }
 

@@ -73,6 +73,21 @@ test_mend(void)
 	is_int(mended("", 1), 0, "nothing");
 }
 
+static void
+test_visible(void)
+{
+	char text[64];
+
+	shard_text_visible(text, "a \\n \xC3\xA9 \xF0\x9F\x98\x80~");
+	ok(strcmp(text, "a \\n \xC3\xA9 \xF0\x9F\x98\x80~") == 0, "what is seen stays as it is: %s",
+	   text);
+	shard_text_visible(text, "a\nb\r\tc\x1b[2J\x01\x1f\x7f");
+	ok(strcmp(text, "a\\nb\\r\\tc\\x1b[2J\\x01\\x1f\\x7f") == 0, "control characters are seen: %s",
+	   text);
+	shard_text_visible(text, "");
+	ok(text[0] == '\0', "nothing");
+}
+
 int
 main(void)
 {
@@ -80,5 +95,6 @@ main(void)
 	test_copy();
 	test_words();
 	test_mend();
+	test_visible();
 	return unit_done();
 }

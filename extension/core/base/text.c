@@ -1,6 +1,6 @@
 /*
  * core/base/text.c
- *		Texts that are cut.
+ *		Texts that are cut, and such that are made visible.
  */
 #ifndef FRONTEND
 #include "postgres.h"
@@ -71,4 +71,31 @@ shard_text_mend(char *text)
 	lead = (unsigned char) text[length - 1 - tail];
 	if (lead >= (tail >= 3 ? 0xFF : tail == 2 ? 0xF0 : tail == 1 ? 0xE0 : 0xC0))
 		text[length - 1 - tail] = '\0';
+}
+
+void
+shard_text_visible(char *to, const char *from)
+{
+	static const char hex[] = "0123456789abcdef";
+
+	for (; *from != '\0'; from++)
+	{
+		unsigned char c = (unsigned char) *from;
+
+		if (c >= ' ' && c != 0x7f)
+		{
+			*to++ = *from;
+			continue;
+		}
+		*to++ = '\\';
+		if (c == '\n' || c == '\r' || c == '\t')
+			*to++ = c == '\n' ? 'n' : c == '\r' ? 'r' : 't';
+		else
+		{
+			*to++ = 'x';
+			*to++ = hex[c >> 4];
+			*to++ = hex[c & 15];
+		}
+	}
+	*to = '\0';
 }

@@ -1,6 +1,7 @@
 /*
  * core/base/text.h
- *		Texts for people that are cut where there is room for no more: between characters, never within one.
+ *		Texts for people: cut where there is room for no more, between characters and never within one; and with what would
+ *		not be seen, made visible.
  *
  * Part of a UTF-8 character is no valid text, and a function that shows it would raise an error. In other encodings up to
  * three bytes more than necessary are cut.
@@ -18,3 +19,10 @@ extern void shard_text_copy_words(char *to, const char *from, size_t size);
 
 /* Have a text that snprintf() has cut end with a whole character. */
 extern void shard_text_mend(char *text);
+
+/*
+ * A copy in which control characters are seen: \n, \r, \t and \x1b. What users have given, an id or an error's text, can then
+ * not pass for a line of its own, nor steer a terminal. to has room for SHARD_TEXT_VISIBLE bytes for each.
+ */
+#define SHARD_TEXT_VISIBLE 4
+extern void shard_text_visible(char *to, const char *from);

@@ -31,6 +31,7 @@
 #include "sql/view/worker_owners.h"
 #include "sql/type/admin.h"
 #include "core/base/division.h"
+#include "core/base/text.h"
 
 #include "base/compat.h"
 
@@ -141,15 +142,21 @@ struct ShardHealth
 	int capacity;
 };
 
+/* Entity ids, errors and names of others' transactions are in the text; each of them could hold a line that looks like ours. */
 void
 shard_health_add(ShardHealth *problems, const char *text)
 {
+	char *visible;
+
 	if (problems->count >= problems->capacity)
 	{
 		problems->capacity *= 2;
 		problems->text = repalloc(problems->text, problems->capacity * sizeof(Datum));
 	}
-	problems->text[problems->count++] = CStringGetTextDatum(text);
+	visible = palloc(SHARD_TEXT_VISIBLE * strlen(text) + 1);
+	shard_text_visible(visible, text);
+	problems->text[problems->count++] = CStringGetTextDatum(visible);
+	pfree(visible);
 }
 
 static bool
