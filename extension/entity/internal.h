@@ -668,18 +668,17 @@ extern bool shard_cache_some(ShardCacheWalk *walk, int places,
 /* Shards whose counts are allocated together: a type may have many that this worker never meets. */
 #define SHARD_LOCAL_PAGE 256
 
-/* The counts of a shard, made at first use; the second function: NULL if nothing was counted. */
+/* The counts of a shard, made at first use; NULL if nothing was counted; and their end, with a type that has gone. */
 extern ShardShardCount *shard_local_count(ShardLocalType *local, int shard);
 extern const ShardShardCount *shard_local_counted(const ShardLocalType *local, int shard);
-
-/* Frees the counts of a type that is gone and has no entities in memory. */
 extern void shard_local_forget_counts(ShardLocalType *local);
 
-/* The type in this worker, made on first use; NULL for an unknown type id. */
+/* The type in this worker, NULL: it knows none. The first makes it on first use; the second needs no transaction. */
 extern ShardLocalType *shard_local_get(int32 type_id);
-
-/* The same, but NULL if the type was not used yet. May be called outside transactions. */
 extern ShardLocalType *shard_local_known(int32 type_id);
+
+/* Whether the type has been dropped, or started again, since the worker last read what is held of it. */
+extern bool shard_local_is_another(const ShardLocalType *local);
 
 /* Calls visit for each type in this worker. */
 extern void shard_local_each(void (*visit)(ShardLocalType *local, void *arg), void *arg);

@@ -124,6 +124,13 @@ make_type(ShardType *type)
 	return local;
 }
 
+bool
+shard_local_is_another(const ShardLocalType *local)
+{
+	return local->state_table != local->type->state_table ||
+		   local->dropped != (local->type->mode == SHARD_MODE_DROPPED);
+}
+
 ShardLocalType *
 shard_local_known(int32 type_id)
 {

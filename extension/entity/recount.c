@@ -17,6 +17,7 @@
 
 #include "utils/memutils.h"
 
+#include "base/fault.h"
 #include "core/base/message.h"
 #include "entity/internal.h"
 
@@ -154,15 +155,23 @@ recount_memory(void)
 	ListCell *cell;
 	bool more = shard_cache_some(&recount.walk, PLACES_AT_ONCE, collect_doubtful, &doubts);
 
-	/* a type may have been dropped just now, with its held messages */
+	/* a type may have been dropped just now, with its held messages; if others host it, its row stays (D28) */
 	if (doubts != NIL)
+	{
+		shard_fault("recount_doubts");
 		shard_registry_reload();
+	}
 	foreach (cell, doubts)
 	{
 		ShardEntity *entity = lfirst(cell);
 
+#ifdef SHARD_MUTANT_RECOUNT_DROPPED
 		if (!entity->local->type->exists)
 			continue;
+#else
+		if (!entity->local->type->exists || shard_local_is_another(entity->local))
+			continue;
+#endif
 		shard_turn_enlist(entity);
 		shard_recount_entity(entity);
 	}

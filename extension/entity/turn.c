@@ -123,8 +123,7 @@ refresh_type(ShardLocalType *local, void *arg)
 		bury_wanted |= !local->buried;
 		return;
 	}
-	if (local->state_table != local->type->state_table ||
-		local->dropped != (local->type->mode == SHARD_MODE_DROPPED))
+	if (shard_local_is_another(local))
 	{
 		forget_entities(local);
 		shard_recovery_reset(local);
