@@ -52,6 +52,33 @@ SET ROLE regress_shard_other;
 SELECT shard_shard_id('owned', 'a');
 RESET ROLE;
 
+-- What the cluster says of its owner, in words; roles may have the same name again, or be gone. A GRANT has the registry read again.
+\set read_again 'GRANT SELECT ON shard.type TO regress_shard_owner'
+BEGIN;
+UPDATE shard.type SET cluster_owner = 'regress_shard_elsewhere' WHERE type_name = 'owned';
+:read_again;
+:problem 'owned';
+ROLLBACK;
+BEGIN;
+UPDATE shard.type SET cluster_owner = 'regress_shard_owner' WHERE type_name = 'owned';
+:read_again;
+:problem 'owned';
+SELECT shard_tell('owned', 'a', '1');
+ROLLBACK;
+BEGIN;
+UPDATE shard.type SET cluster_owner = 'regress_shard_owner', owner = 9, state_table = 0 WHERE type_name = 'owned';
+:read_again;
+:problem 'owned';
+SELECT shard_tell('owned', 'a', '1');
+ROLLBACK;
+
+-- A type that was dropped has no handler, not even one that is missed.
+BEGIN;
+UPDATE shard.type SET handler = '', handler_oid = 0 WHERE type_name = 'owned';
+:read_again;
+SELECT shard_try('owned', 'a', '1');
+ROLLBACK;
+
 -- A renamed handler is missed, and found again. One created anew is taken from the owner, not
 -- from a stranger, as whose it would not run.
 ALTER FUNCTION owned RENAME TO disowned;

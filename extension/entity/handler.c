@@ -49,6 +49,12 @@ shard_handler_missing(const ShardType *type)
 {
 	LOCAL_FCINFO(fcinfo, 1);
 
+	/* it may have been dropped since the turn looked at it */
+	if (type->handler_name[0] == '\0')
+		return psprintf(
+			"entity type \"%s\" has no handler at this node: it was dropped here, or is a "
+			"proxy",
+			type->name);
 	if (!SearchSysCacheExists1(TYPEOID, ObjectIdGetDatum(type->state_type)))
 		return psprintf("the type of the states was dropped, which handler %s had",
 						type->handler_name);

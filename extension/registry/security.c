@@ -101,13 +101,37 @@ check_execute(const ShardType *type)
 	check_schema(type);
 }
 
+/* A role in a sentence; it may be gone. Palloc'd. */
+static char *
+role_text(Oid role)
+{
+	char *name = GetUserNameFromId(role, true);
+
+	return name == NULL ? psprintf("role %u, which was dropped", role)
+						: psprintf("role \"%s\"", name);
+}
+
+/* The owner here has the name of that in the cluster again, which the control worker has not noted yet. */
+static bool
+is_same_owner(const ShardType *type)
+{
+	char *name = GetUserNameFromId(type->owner, true);
+
+	return name != NULL && strcmp(name, type->cluster_owner) == 0;
+}
+
 char *
 shard_security_owner_problem(const ShardType *type)
 {
 	if (type->cluster_owner == NULL)
 		return NULL;
-	return psprintf("it belongs to role \"%s\" in the cluster, and here to role \"%s\"",
-					type->cluster_owner, GetUserNameFromId(type->owner, true));
+	if (is_same_owner(type))
+		return psprintf(
+			"it was given to role \"%s\", which owns it in the cluster; it goes on when "
+			"the control worker has noted that",
+			type->cluster_owner);
+	return psprintf("it belongs to role \"%s\" in the cluster, and here to %s", type->cluster_owner,
+					role_text(type->owner));
 }
 
 /* Error if the type is another role's in the cluster: a role that may send to it here need not have that right there. */
@@ -116,11 +140,19 @@ check_cluster_owner(const ShardType *type)
 {
 	if (type->cluster_owner == NULL)
 		return;
+	if (is_same_owner(type))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cannot send to entity type \"%s\" at this node", type->name),
+				 errdetail("It was given to role \"%s\", which owns it in the cluster; the control "
+						   "worker has not noted that yet.",
+						   type->cluster_owner),
+				 errhint("Try again.")));
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 			 errmsg("cannot send to entity type \"%s\" at this node", type->name),
-			 errdetail("Here it belongs to role \"%s\", in the cluster to role \"%s\".",
-					   GetUserNameFromId(type->owner, true), type->cluster_owner),
+			 errdetail("Here it belongs to %s, in the cluster to role \"%s\".",
+					   role_text(type->owner), type->cluster_owner),
 			 errhint("shard_alter(%s, 'owner', ...) gives it one owner; or drop it here with "
 					 "shard_drop_type().",
 					 quote_literal_cstr(type->name))));
@@ -161,7 +193,7 @@ shard_security_check_owner(const ShardType *type, const char *what)
 	ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 					errmsg("permission denied to %s \"%s\"", what, type->name),
 					errdetail("Only members of the role that owns the entity type may do this."),
-					errhint("Ask role \"%s\".", GetUserNameFromId(type->owner, true))));
+					errhint("Ask %s.", role_text(type->owner))));
 }
 
 char *
@@ -283,7 +315,7 @@ shard_security_require(Oid owner)
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-			 errmsg("code of role \"%s\" cannot run now", GetUserNameFromId(owner, true)),
+			 errmsg("code of %s cannot run now", role_text(owner)),
 			 errdetail("The code runs as that role only, in a security-restricted operation."),
 			 errhint("If the owner of an entity type has just changed, try again.")));
 }

@@ -139,9 +139,16 @@ check_answer(const ShardExecution *execution, const Jsonb *reply)
 Datum
 shard_reply(PG_FUNCTION_ARGS)
 {
-	ShardExecution *execution = shard_api_require_message("shard_reply()");
+	ShardExecution *execution;
 	ShardType *type;
 
+	if (shard_execution_current() == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("shard_reply() without a token can be called in a handler only"),
+				 errhint("Elsewhere, reply with shard_reply(token, message), with the token that "
+						 "shard_defer_reply() has returned in the handler.")));
+	execution = shard_api_require_message("shard_reply()");
 	if (execution->token != NULL)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("the reply to the message has been put off"),

@@ -38,12 +38,11 @@ PG_FUNCTION_INFO_V1(shard_timer);
 /* ---- what is wrong with it --------------------------------------------------------------------- */
 
 static void
-check_name(const char *name, int len)
+check_name(const char *name, int len, const char *empty_hint)
 {
 	if (len == 0)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						errmsg("name of a timer must not be empty"),
-						errhint("Without a name, NULL, the timer gets a unique one.")));
+						errmsg("name of a timer must not be empty"), errhint("%s", empty_hint)));
 	if (len > SHARD_TIMER_MAX_NAME)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("name of a timer is too long"),
@@ -153,7 +152,8 @@ get_name(FunctionCallInfo fcinfo, ShardTimer *timer)
 	{
 		timer->name = text_to_cstring(PG_GETARG_TEXT_PP(6));
 		timer->name_len = (int) strlen(timer->name);
-		check_name(timer->name, timer->name_len);
+		check_name(timer->name, timer->name_len,
+				   "Without a name, NULL, the timer gets a unique one.");
 		return;
 	}
 	if (!pg_strong_random(unique, sizeof(unique)))
@@ -255,7 +255,9 @@ shard_cancel(PG_FUNCTION_ARGS)
 	shard_argument_check(fcinfo, 1, "entity id must not be null");
 	shard_argument_check(fcinfo, 2, "name of a timer must not be null");
 	name = PG_GETARG_TEXT_PP(2);
-	check_name(VARDATA_ANY(name), VARSIZE_ANY_EXHDR(name));
+	check_name(
+		VARDATA_ANY(name), VARSIZE_ANY_EXHDR(name),
+		"Give the name that shard_schedule() has returned; shard_timers has those that wait.");
 	type = shard_api_open(text_to_cstring(PG_GETARG_TEXT_PP(0)), 0);
 	entity = PG_GETARG_TEXT_PP(1);
 	own = own_entity(type, entity);
