@@ -47,7 +47,7 @@ typedef enum ShardTurnSection
 	SHARD_TURN_IMAGES = 1, /* ShardTurnImage: states as they were written */
 	SHARD_TURN_KEYS =
 		2, /* ShardTurnKey: other rows of the shard, read at the end of the turn (Q28) */
-	SHARD_TURN_MARKS = 3,	/* ShardStamp, by shard_copy_put_mark: each that the turn raised */
+	SHARD_TURN_MARKS = 3,	/* ShardStamp: each that the turn raised */
 	SHARD_TURN_OUTPUTS = 4, /* ShardTurnOutput: what it tells, once it is released (Q29) */
 	SHARD_TURN_ODONE = 5,	/* ShardTurnDone: outputs of earlier turns that are done */
 	SHARD_TURN_LETTERS = 6, /* ShardTurnLetter: dead letters (Q35) */
@@ -55,8 +55,8 @@ typedef enum ShardTurnSection
 	SHARD_TURN_COLUMNS = 8	/* ShardCopyColumn, in the order of the images' fields (Q32) */
 } ShardTurnSection;
 
-extern const char *const shard_turn_section_names[]; /* by number; 0: "none" */
 #define SHARD_TURN_SECTIONS 9
+extern const char *const shard_turn_section_names[SHARD_TURN_SECTIONS]; /* by number; 0: "none" */
 
 /* Shipped, never renumbered: what the turn did to the ownership of the shard. */
 typedef enum ShardTurnControl
@@ -79,7 +79,7 @@ typedef struct ShardTurnRecord
 	int64 first_oseq; /* from 1 on; of its first output, or, without outputs, of the next one */
 	int32 n_outputs;
 
-	/* set by the reader */
+	/* by the reader; sum also by who has written it */
 	uint32 sum;
 	const char *shipped; /* what stands before the length of the inputs: with length and sum */
 	int shipped_len;
@@ -126,7 +126,7 @@ typedef enum ShardTurnFault
 	SHARD_TURN_SUM,		/* a record does not have its sum: bytes were changed */
 	SHARD_TURN_VERSION, /* of a version that is not known here; the sum is right */
 	SHARD_TURN_HEAD,	/* a number of the head is none that a home may give */
-	SHARD_TURN_SECTIONS_OF /* sections do not end where the record does, or have flags that are not known */
+	SHARD_TURN_FRAME	/* its sections do not end where it does, or have unknown flags */
 } ShardTurnFault;
 
 #define SHARD_TURN_FAULTS 6
@@ -198,6 +198,10 @@ typedef struct ShardTurnKey
 
 extern void shard_turn_put_key(StringInfo out, const ShardTurnKey *key);
 extern bool shard_turn_get_key(ShardReader *items, ShardTurnKey *key);
+
+/* A mark of the shard, of a prefix of any kind. */
+extern void shard_turn_put_mark(StringInfo out, const ShardStamp *mark);
+extern bool shard_turn_get_mark(ShardReader *items, ShardStamp *mark);
 
 /*
  * A row of the log to come, told by an entity of the shard. Its oseq is the record's first_oseq, and one more for each

@@ -140,12 +140,12 @@ typedef enum ShardReplicaState
 
 typedef enum ShardReplicaEvent
 {
-	SHARD_REPLICA_ACKNOWLEDGED = 0, /* it has stored what was offered, or asked for */
+	SHARD_REPLICA_ACKNOWLEDGED = 0, /* it has what was offered, or asked for */
 	SHARD_REPLICA_NEEDS,			/* it needs records that the home has */
-	SHARD_REPLICA_NEEDS_COPY,		/* it needs what the home has not, or says so */
-	SHARD_REPLICA_REFUSES,			/* it has promised a newer epoch, or learned of another home */
-	SHARD_REPLICA_IS_AHEAD, /* it has turns of this epoch that the home does not have, or its copy is broken */
-	SHARD_REPLICA_CALL_LOST /* whether the call was met is not known */
+	SHARD_REPLICA_NEEDS_COPY,		/* it needs what the home has not (any more), or says so */
+	SHARD_REPLICA_REFUSES,			/* it knows of a newer home */
+	SHARD_REPLICA_PARTS,			/* it says FORKED or BROKEN */
+	SHARD_REPLICA_CALL_LOST			/* whether the call was met is not known */
 } ShardReplicaEvent;
 
 extern const ShardMachine shard_replica_machine;
@@ -168,12 +168,12 @@ typedef struct ShardReplicaPeer
 typedef struct ShardReplicaHome
 {
 	int32 epoch;
-	int64 n;			   /* version of the newest fact that is known of the set */
-	ShardTurnPoint end;	   /* newest turn that has committed */
-	int64 oseq;			   /* of its newest output */
-	ShardTurnPoint passed; /* newest turn that is past this node's gate (Q6) */
-	int64 kept;			   /* from this turn on records are there; end.turn + 1: none is */
-	int64 released;		   /* all up to this turn may be shown (Q11); 0: not known yet */
+	int64 n;			/* version of the newest fact that is known of the set */
+	ShardTurnPoint end; /* newest turn that has committed */
+	int64 oseq;			/* of its newest output */
+	int64 passed;		/* newest turn that is past this node's gate (Q6) */
+	int64 kept;			/* from this turn on records are there; end.turn + 1: none is */
+	int64 released;		/* all up to this turn may be shown (Q11); 0: not known yet */
 	int n_peers;
 	ShardReplicaPeer peers[SHARD_REPLICA_PEERS]; /* required, in no order (Q4) */
 } ShardReplicaHome;
@@ -197,9 +197,12 @@ shard_replica_require(ShardReplicaHome *home, int32 self, int64 n, const int32 *
 extern void
 shard_replica_next(const ShardReplicaHome *home, int32 n_outputs, ShardTurnRecord *record);
 
-/* Its transaction has committed; then: the gate has passed all up to that one. Points and turns rise. */
+/*
+ * Its transaction has committed (sum is set); then: the gate has passed all up to that turn; true: released has risen.
+ * Turns rise.
+ */
 extern void shard_replica_committed(ShardReplicaHome *home, const ShardTurnRecord *record);
-extern void shard_replica_passed(ShardReplicaHome *home, const ShardTurnPoint *point);
+extern bool shard_replica_passed(ShardReplicaHome *home, int64 turn);
 
 /* What a call to a node is to say of the shard. */
 typedef struct ShardReplicaShipment
@@ -223,8 +226,9 @@ extern void
 shard_replica_shipped(ShardReplicaHome *home, int32 node, const ShardReplicaShipment *shipment);
 
 /*
- * The node's answer to that call, of this shard. True: released has risen. An answer under another epoch, or of a node
- * that is not required (any more), changes nothing. Answers of a call that was given up must not come here.
+ * The node's answer to that call, of this shard. True: released has risen. An answer of a node that is not required (any
+ * more), or under an epoch that is not the home's any more, changes nothing. Answers of a call that was given up must not
+ * come here; nor do those under another epoch than the call's, which are none.
  */
 extern bool
 shard_replica_answered(ShardReplicaHome *home, int32 node, const ShardReplicaAnswer *answer);
