@@ -48,6 +48,13 @@ SELECT * FROM shard_state_machine('office');
 -- R5: the office is held by way of the term batch alone.
 SELECT DISTINCT state, event FROM shard_state_machine('office') WHERE next_state = 'held' AND state <> 'held';
 
+-- A node that a home with replicas waits for, as the home knows it.
+SELECT * FROM shard_state_machine('replica');
+
+-- Q11: it is shipped records after an answer of its own alone, and again after a lost call; a pair stands once.
+SELECT state, event FROM shard_state_machine('replica') WHERE next_state = 'follows' ORDER BY state, event;
+SELECT state, event FROM shard_state_machine('replica') GROUP BY state, event HAVING count(*) > 1;
+
 -- A pair stands once; E09 and E05: what a second passivate and a start in the pause do.
 SELECT state, event FROM shard_state_machine('entity') GROUP BY state, event HAVING count(*) > 1;
 SELECT state, event, next_state FROM shard_state_machine('entity')

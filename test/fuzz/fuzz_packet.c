@@ -1,13 +1,16 @@
 /*
  * fuzz_packet.c
- *		Any bytes as a call between nodes, its answer, and every part of one.
+ *		Any bytes as a call between nodes, its answer, a row of turn records, and every part of these.
  *
  * The first byte says as what the rest is read.
  */
 #include "fuzz.h"
 
+#include "port/pg_crc32c.h"
+
 #include "core/flow/copy.h"
 #include "core/flow/packet.h"
+#include "core/flow/replica.h"
 #include "core/flow/reply.h"
 
 /* What was read from "from" to "to" is what would have been written. */
@@ -323,6 +326,155 @@ read_call(ShardReader *reader, StringInfo out)
 	}
 }
 
+/* ---- turn records ------------------------------------------------------------------------------ */
+
+static void
+read_images(ShardReader *reader, StringInfo out)
+{
+	READ_ALL(ShardTurnImage, shard_turn_get_image, shard_turn_put_image, reader, out,
+			 (look_at(record.entity, record.entity_len), look_at(record.row, record.row_len)));
+}
+
+static void
+read_keys(ShardReader *reader, StringInfo out)
+{
+	READ_ALL(ShardTurnKey, shard_turn_get_key, shard_turn_put_key, reader, out,
+			 (look_at(record.entity, record.entity_len), look_at(record.name, record.name_len),
+			  look_at(record.row, record.row_len)));
+}
+
+static void
+read_turn_marks(ShardReader *reader, StringInfo out)
+{
+	READ_ALL(ShardStamp, shard_turn_get_mark, shard_turn_put_mark, reader, out, (void) 0);
+}
+
+static void
+read_outputs(ShardReader *reader, StringInfo out)
+{
+	READ_ALL(ShardTurnOutput, shard_turn_get_output, shard_turn_put_output, reader, out,
+			 (look_at(record.entity, record.entity_len),
+			  look_at(record.src_entity, record.src_entity_len),
+			  look_at(record.payload, record.payload_len)));
+}
+
+static void
+read_odone(ShardReader *reader, StringInfo out)
+{
+	READ_ALL(ShardTurnDone, shard_turn_get_done, shard_turn_put_done, reader, out, (void) 0);
+}
+
+static void
+read_letters(ShardReader *reader, StringInfo out)
+{
+	READ_ALL(ShardTurnLetter, shard_turn_get_letter, shard_turn_put_letter, reader, out,
+			 (look_at(record.entity, record.entity_len), look_at(record.error, record.error_len),
+			  look_at(record.context, record.context_len)));
+}
+
+static void
+read_controls(ShardReader *reader, StringInfo out)
+{
+	ShardTurnControl control;
+
+	while (shard_turn_get_control(reader, &control))
+		shard_turn_put_control(out, control);
+	resetStringInfo(out);
+}
+
+static void
+read_inputs(ShardReader *reader, StringInfo out)
+{
+	const char *from = reader->at;
+	ShardTurnInput before = {0, 0};
+	ShardTurnInput input = {0, 0};
+
+	while (shard_turn_get_input(reader, &input))
+	{
+		shard_turn_put_input(out, &before, &input);
+		check_same(out, from, reader->at);
+		from = reader->at;
+		before = input;
+	}
+}
+
+static void
+read_replica_answers(ShardReader *reader, StringInfo out)
+{
+	READ_ALL(ShardReplicaAnswer, shard_replica_get_answer, shard_replica_put_answer, reader, out,
+			 (void) 0);
+}
+
+static void
+read_offers(ShardReader *reader, StringInfo out)
+{
+	READ_ALL(ShardReplicaOffer, shard_replica_get_offer, shard_replica_put_offer, reader, out,
+			 (void) 0);
+}
+
+/* A row of the log: what a copy stores of it is a row of the same records, without inputs. */
+static void
+read_row(ShardReader *reader, StringInfo out)
+{
+	static void (*const items_of[SHARD_TURN_SECTIONS])(ShardReader *, StringInfo) = {
+		NULL,		read_images,  read_keys,	 read_turn_marks, read_outputs,
+		read_odone, read_letters, read_controls, read_columns};
+	ShardTurnRecord record;
+	ShardTurnRecord again;
+	ShardTurnFault fault;
+
+	while (shard_turn_record_next(reader, &record, &fault))
+	{
+		ShardReader items;
+		ShardReader copy;
+		int32 kind;
+		bool mandatory;
+
+		FUZZ_CHECK(fault == SHARD_TURN_SOUND && record.turn > 0);
+		shard_turn_record_ship(out, &record);
+		FUZZ_CHECK(out->len == shard_turn_record_ship_len(&record));
+		copy = (ShardReader){out->data, out->data + out->len, false};
+		FUZZ_CHECK(shard_turn_record_next(&copy, &again, &fault) && again.sum == record.sum &&
+				   copy.at == copy.end && again.inputs.at == again.inputs.end);
+		resetStringInfo(out);
+		while (shard_turn_record_section_next(&record.sections, &kind, &mandatory, &items))
+		{
+			if (kind < SHARD_TURN_SECTIONS)
+				items_of[kind](&items, out);
+		}
+		FUZZ_CHECK(!record.sections.failed);
+		read_inputs(&record.inputs, out);
+	}
+	FUZZ_CHECK(reader->failed == (fault != SHARD_TURN_SOUND));
+}
+
+/* The bytes as what is shipped of a record: with their length and sum, which chance would not find. */
+static void
+read_body(ShardReader *reader, StringInfo out)
+{
+	int length = (int) (reader->end - reader->at);
+	StringInfoData row;
+	ShardReader rows;
+	pg_crc32c crc;
+
+	INIT_CRC32C(crc);
+	COMP_CRC32C(crc, reader->at, length);
+	FIN_CRC32C(crc);
+	initStringInfo(&row);
+	for (int i = 0; i < 32; i += 8)
+		appendStringInfoChar(&row, (char) (length >> i));
+	for (int i = 0; i < 32; i += 8)
+		appendStringInfoChar(&row, (char) (crc >> i));
+	appendBinaryStringInfo(&row, reader->at, length);
+	appendBinaryStringInfo(&row, "\0\0\0", 4);
+	rows = (ShardReader){row.data, row.data + row.len, false};
+	read_row(&rows, out);
+	pfree(row.data);
+}
+
+/* First bytes from here on say as which part of turn records and their calls the rest is read. */
+#define RECORDS 192
+
 int
 LLVMFuzzerTestOneInput(const uint8 *data, size_t size)
 {
@@ -331,6 +483,9 @@ LLVMFuzzerTestOneInput(const uint8 *data, size_t size)
 		read_streams, read_ask,		read_answer, read_export, read_import,	 read_columns,
 		read_counts,  read_chunks,	read_next,	 read_held,	  read_ordered,	 read_copy_marks,
 		read_fields,  read_timers,	read_history};
+	static void (*const record_readers[])(ShardReader *, StringInfo) = {
+		read_row,	read_body,	  read_images,	 read_keys,	  read_turn_marks,		read_outputs,
+		read_odone, read_letters, read_controls, read_inputs, read_replica_answers, read_offers};
 	ShardReader reader;
 	StringInfoData out;
 
@@ -340,7 +495,10 @@ LLVMFuzzerTestOneInput(const uint8 *data, size_t size)
 	reader.end = (const char *) data + size;
 	reader.failed = false;
 	initStringInfo(&out);
-	readers[data[0] % lengthof(readers)](&reader, &out);
+	if (data[0] >= RECORDS)
+		record_readers[(data[0] - RECORDS) % lengthof(record_readers)](&reader, &out);
+	else
+		readers[data[0] % lengthof(readers)](&reader, &out);
 	pfree(out.data);
 	return 0;
 }

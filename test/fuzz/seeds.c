@@ -12,6 +12,7 @@
 #include "core/map/control.h"
 #include "core/flow/copy.h"
 #include "core/flow/packet.h"
+#include "core/flow/replica.h"
 #include "core/flow/reply.h"
 
 static const char *folder;
@@ -347,6 +348,59 @@ write_copy(void)
 	pfree(answer.data);
 }
 
+/* Turn records, what they ship, their items, and what their calls say. */
+static void
+write_records(void)
+{
+	ShardTurnRecord head = {.type_id = 1, .epoch = 1, .turn = 1, .first_oseq = 1, .n_outputs = 1};
+	ShardTurnImage image = {"e", 1, "row", 3};
+	ShardTurnKey key = {SHARD_COPY_STASH, "e", 1, "stash", 5, 9, NULL, 0};
+	ShardStamp mark = {SHARD_PREFIX_SHARD, 1, 2, 3};
+	ShardTurnOutput output = {SHARD_KIND_TELL, 1, 2, "e", 1, "f", 1, "{}", 2};
+	ShardTurnDone done = {1, 2, 3};
+	ShardTurnLetter letter = {.number = 9, .entity = "e", .entity_len = 1, .kind = SHARD_KIND_TELL};
+	ShardReplicaAnswer answer = {1, 2, 3, SHARD_REPLICA_NEED, 4, 5};
+	ShardReplicaOffer offer = {1, 2, 3, 4, 0, true, {1, 2, 3}};
+	ShardTurnInput none = {0, 0};
+	ShardTurnInput input = {5, 6};
+	ShardTurnWriter writer;
+	StringInfoData out[12];
+
+	letter.mid_node = 1;
+	letter.sqlstate = "22012";
+	letter.sqlstate_len = 5;
+	for (int i = 0; i < (int) lengthof(out); i++)
+	{
+		initStringInfo(&out[i]);
+		appendStringInfoChar(&out[i], (char) (192 + i));
+	}
+	shard_turn_put_image(&out[2], &image);
+	shard_turn_put_key(&out[3], &key);
+	shard_turn_put_mark(&out[4], &mark);
+	shard_turn_put_output(&out[5], &output);
+	shard_turn_put_done(&out[6], &done);
+	shard_turn_put_letter(&out[7], &letter);
+	shard_turn_put_control(&out[8], SHARD_TURN_SEAL);
+	shard_turn_put_input(&out[9], &none, &input);
+	shard_replica_put_answer(&out[10], &answer);
+	shard_replica_put_offer(&out[11], &offer);
+	shard_turn_record_begin(&writer, &out[0], &head);
+	for (int kind = SHARD_TURN_IMAGES; kind <= SHARD_TURN_CONTROL; kind++)
+	{
+		shard_turn_record_section(&writer, kind);
+		appendBinaryStringInfo(&out[0], out[1 + kind].data + 1, out[1 + kind].len - 1);
+	}
+	shard_turn_record_inputs(&writer);
+	appendBinaryStringInfo(&out[1], out[0].data + 9, out[0].len - 9 - 4);
+	shard_turn_put_input(&out[0], &none, &input);
+	shard_turn_record_end(&writer);
+	for (int i = 0; i < (int) lengthof(out); i++)
+	{
+		save("packet", "record", i, &out[i]);
+		pfree(out[i].data);
+	}
+}
+
 int
 main(int argc, char **argv)
 {
@@ -360,5 +414,6 @@ main(int argc, char **argv)
 	write_join();
 	write_parts();
 	write_copy();
+	write_records();
 	return 0;
 }

@@ -10,6 +10,7 @@
 
 #include "core/entity/entity.h"
 #include "core/flow/handoff.h"
+#include "core/flow/replica.h"
 #include "core/member/membership.h"
 #include "core/home/move.h"
 #include "core/map/proposer.h"
@@ -22,7 +23,7 @@ PG_FUNCTION_INFO_V1(shard_state_machine);
 /* In the order in which the hint lists them. */
 static const ShardMachine *const machines[] = {
 	&shard_entity_machine, &shard_member_machine,	&shard_home_machine,
-	&shard_move_machine,   &shard_proposer_machine,
+	&shard_move_machine,   &shard_proposer_machine, &shard_replica_machine,
 };
 
 /* The machine of a name; an unknown name is an error that lists those known. */
