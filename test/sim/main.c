@@ -15,6 +15,7 @@ static const char *const usage =
 	"                    control  clusters whose shards only stop and start\n"
 	"                    flow     the flow of messages, under a coordinator that knows all\n"
 	"                    life     entities: remembered, passivated, timed, and their failures\n"
+	"                    copies   a home with replicated shards, and its backups\n"
 	"  --seed N        first seed (1)\n"
 	"  --seeds N       number of histories (1)\n"
 	"  --minutes N     go on with further seeds for that long\n"
@@ -98,7 +99,8 @@ kinds_of(const char *list)
 static const Mode *
 mode_of(const char *name)
 {
-	static const Mode *const modes[] = {&mode_whole, &mode_control, &mode_flow, &mode_life};
+	static const Mode *const modes[] = {&mode_whole, &mode_control, &mode_flow, &mode_life,
+										&mode_copies};
 
 	for (int i = 0; i < (int) lengthof(modes); i++)
 	{

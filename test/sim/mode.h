@@ -72,3 +72,4 @@ extern const Mode mode_whole;	/* history.c */
 extern const Mode mode_control; /* the same */
 extern const Mode mode_flow;	/* oracle_history.c */
 extern const Mode mode_life;	/* life_history.c */
+extern const Mode mode_copies;	/* copies.c */

@@ -19,7 +19,8 @@ trap 'rm -rf "$work"' EXIT
 # Blocks: mode, histories, options. About half a minute each.
 blocks=("whole 800" "whole 800" "whole 400 --leased" "whole 400 --liveness" "whole 400 --storm"
   "whole 400 --journal" "control 3000" "flow 4000" "flow 4000 --returns"
-  "life 4000")
+  "life 4000"
+  "copies 2000")
 
 # A core's night. Others end after the block that they are at when one has failed.
 run_core() {  # number

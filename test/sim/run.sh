@@ -1,8 +1,8 @@
 #!/bin/bash
-# usage: run.sh [WHOLE [CONTROL [FLOW [LIFE]]]]
+# usage: run.sh [WHOLE [CONTROL [FLOW [LIFE [COPIES]]]]]
 #
-# Runs histories: of whole clusters (400), of the control plane alone (900), of the data plane alone (800) and of the life of
-# entities (1000); a sixth as many as of whole clusters have nodes that host their types no more for a while, half as many as of
+# Runs histories: of whole clusters (400), of the control plane alone (900), of the data plane alone (800), of the life of
+# entities (1000) and of copies of shards (300); a sixth as many as of whole clusters have nodes that host their types no more for a while, half as many as of
 # the control plane a type that comes and goes, and as many somebody who speaks in members' names. The first quarter of each
 # mode, but none of those with options, runs under the address and undefined-behaviour sanitizers, which take five times as long; see night.sh for more.
 # Prints TAP; what fails is made small and printed with the seed that brings it back.
@@ -13,6 +13,7 @@ whole=${1:-400}
 control=${2:-900}
 flow=${3:-800}
 life=${4:-1000}
+copies=${5:-300}
 jobs=$(nproc)
 parts=4
 
@@ -23,7 +24,7 @@ trap 'rm -rf "$work"' EXIT
 
 run_part() {  # number, mode, first seed, seeds, options
   local log=$work/$1.log program=build/sound/sim
-  [ "$1" -gt 4 ] || program=build/sound-san/sim
+  [ "$1" -gt 5 ] || program=build/sound-san/sim
   if timeout 1200 "$program" --mode "$2" --seed "$3" --seeds "$4" "${@:5}" >"$log" 2>&1; then
     echo "ok $1 - $2 ${*:5}: $4 histories from seed $3"
     grep '^# [0-9]' "$log" || true
@@ -33,11 +34,11 @@ run_part() {  # number, mode, first seed, seeds, options
   fi
 }
 
-echo "1..$((4 * parts + 4))"
+echo "1..$((5 * parts + 4))"
 number=0
 for ((part = 0; part < parts; part++)); do
-  for mode in whole control flow life; do
-    case $mode in whole) seeds=$whole ;; control) seeds=$control ;; flow) seeds=$flow ;; life) seeds=$life ;; esac
+  for mode in whole control flow life copies; do
+    case $mode in whole) seeds=$whole ;; control) seeds=$control ;; flow) seeds=$flow ;; life) seeds=$life ;; copies) seeds=$copies ;; esac
     seeds=$(((seeds + parts - 1) / parts))
     number=$((number + 1))
     while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do wait -n || true; done
