@@ -201,7 +201,15 @@ static void
 write_parts(void)
 {
 	ShardParcel parcel = {.kind = SHARD_KIND_TELL, .type_id = 1, .entity = "e", .entity_len = 1};
-	ShardFact fact = {1, 2, 3, 4, 5, 0, 7};
+	ShardFact fact = {.type_id = 1,
+					  .shard = 2,
+					  .n = 3,
+					  .node = 4,
+					  .epoch = 5,
+					  .move_id = 7,
+					  .want = 3,
+					  .n_backups = 2,
+					  .backups = {1, 5}};
 	ShardDone done = {1, 2, 3};
 	ShardReceived received = {1, 0, 3};
 	ShardStreamPositionSection position = {1, 0, 1, 0, 3, {1, 2}};

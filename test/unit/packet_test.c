@@ -102,7 +102,21 @@ test_round_trips(void)
 	parcel.kind = SHARD_KIND_PASSIVATE;
 	check_good("parcel", &parcel, "one with few fields");
 	check_good("parcel", &(ShardParcel){.kind = SHARD_KIND_VOID}, "void");
-	check_good("fact", &(ShardFact){1, 2, BIG, 4, 5, 5, 7}, "one");
+	check_good(
+		"fact",
+		&(ShardFact){
+			.type_id = 1, .shard = 2, .n = BIG, .node = 4, .epoch = 5, .lost = 5, .move_id = 7},
+		"one");
+	check_good("fact",
+			   &(ShardFact){.type_id = 1,
+							.n = 3,
+							.node = 4,
+							.want = 4,
+							.n_backups = 3,
+							.backups = {1, 2, 3}},
+			   "one with a set");
+	check_good("fact", &(ShardFact){.type_id = 1, .n = 3, .node = 4, .want = 2},
+			   "one whose home is alone in its set");
 	check_good("done", &(ShardDone){1, 2, BIG}, "one");
 	check_good("header", &header, "one");
 	check_good("stream", &(ShardStreamSection){15, 1, 2, BIG, 0, {8, 9}}, "one without rows");
@@ -122,7 +136,7 @@ test_fields(void)
 {
 	ShardParcel parcel = full_parcel();
 	ShardParcel got;
-	ShardFact fact = {1, 2, 3, 4, 5, 0, 7};
+	ShardFact fact = {.type_id = 1, .shard = 2, .n = 3, .node = 4, .epoch = 5, .move_id = 7};
 	ShardHomeRecord home = shard_packet_fact_home(&fact);
 	StringInfoData out;
 	ShardReader reader;
@@ -209,7 +223,7 @@ check_bad(const char *name, const int64 *good, int count, int zeros, const int64
 static void
 test_bad_numbers(void)
 {
-	check_bad("fact", (int64[]){1, 2, 3, 4, 5, 1, 7}, 7, 0,
+	check_bad("fact", (int64[]){1, 2, 3, 4, 5, 1, 7}, 7, 1,
 			  (const int64[][3]){{0, -1, TOO_BIG},
 								 {-1, -1, TOO_BIG},
 								 {0, -1, HUGE_SEQ},
@@ -217,6 +231,14 @@ test_bad_numbers(void)
 								 {-1, 0, TOO_BIG},
 								 {-1, 6, TOO_BIG},
 								 {-1, PG_INT64_MIN, HUGE_SEQ}});
+	ok(takes("fact", (int64[]){1, 2, 3, 4, 5, 1, 7, 3, -1, 6}, 10, 0), "fact: one with a backup");
+	ok(!takes("fact", (int64[]){1, 2, 3, 4, 5, 1, 7, 1, -1, 6}, 10, 0),
+	   "fact: nobody wants one copy");
+	ok(!takes("fact", (int64[]){1, 2, 3, 4, 5, 1, 7, 5, -1, 6}, 10, 0), "fact: nor five");
+	ok(!takes("fact", (int64[]){1, 2, 3, 4, 5, 1, 7, 3, -1, 4}, 10, 0),
+	   "fact: a home is no backup");
+	ok(!takes("fact", (int64[]){1, 2, 3, 4, 5, 1, 7, 3, -1, 0}, 10, 0), "fact: nor is nobody");
+	ok(!takes("fact", (int64[]){1, 2, 3, 4, 5, 1, 7, 3, 1, 6, 6}, 11, 0), "fact: nor a node twice");
 	check_bad("done", (int64[]){1, 2, 3}, 3, 0,
 			  (const int64[][3]){{0, -1, TOO_BIG},
 								 {-1, -1, TOO_BIG},

@@ -117,7 +117,10 @@ test_others(void)
 							.owner = "alice",
 							.by = 3,
 							.own_worker = true,
-							.claims = true};
+							.claims = true,
+							.replicas = 2,
+							.min_insync = 3,
+							.on_too_few = SHARD_TOO_FEW_STOP};
 	ShardTypeRecord type2;
 	ShardMapEntry again;
 	char owner[NAMEDATALEN + 1];
@@ -142,8 +145,14 @@ test_others(void)
 	ok(shard_record_get_type(&entry, &type2, arena) && strcmp(type2.name, "cart") == 0 &&
 		   type2.settings_hash == 77 && type2.leased && strcmp(type2.role, "front") == 0 &&
 		   strcmp(type2.hashing, "java") == 0 && strcmp(type2.owner, "alice") == 0 &&
-		   type2.by == 3 && type2.own_worker && type2.claims,
+		   type2.by == 3 && type2.own_worker && type2.claims && type2.replicas == 2 &&
+		   type2.min_insync == 3 && type2.on_too_few == SHARD_TOO_FEW_STOP,
 	   "a type");
+	type.min_insync = 4;
+	again = shard_record_put_type(5, &type, 1, arena);
+	ok(!shard_record_get_type(&again, &type2, arena),
+	   "one that wants more copies in its sets than they can have is none");
+	type.min_insync = 3;
 	ok(shard_record_get_type(&entry, &type2, NULL) && type2.number_of_shards == 10 &&
 		   type2.leased && type2.by == 3 && type2.owner[0] == '\0' && type2.name[0] == '\0',
 	   "its numbers without an arena");
@@ -158,6 +167,9 @@ test_others(void)
 	again = shard_record_put_type(5, &type, 1, arena);
 	ok(shard_record_get_type(&again, &type2, arena) && strcmp(type2.owner, owner + 1) == 0,
 	   "of one with the longest name there is");
+	entry.length -= 3;
+	ok(shard_record_get_type(&entry, &type2, arena) && type2.replicas == 0 && type2.claims,
+	   "one of an older version has no replicas");
 	entry.length--;
 	ok(shard_record_get_type(&entry, &type2, arena) && !type2.claims && type2.by == 3,
 	   "one of an older version claims nothing");
@@ -182,6 +194,11 @@ test_others(void)
 	home.n_nodes = 0;
 	entry = shard_record_put_home(5, 8, &home, 1, arena);
 	ok(!shard_record_get_home(&entry, &home2), "a home without a node is none");
+	home.n_nodes = 3;
+	home.nodes[1] = 4;
+	home.nodes[2] = 2;
+	entry = shard_record_put_home(5, 8, &home, 1, arena);
+	ok(!shard_record_get_home(&entry, &home2), "a set with a node twice is none");
 	entry = shard_record_put_pin(5, 8, 4, 1, arena);
 	is_int(shard_record_get_pin(&entry), 4, "a pin");
 	entry = shard_record_put_formed(2, 0, arena);
@@ -200,11 +217,11 @@ test_allocation(void)
 	ok(shard_record_get_type(&entry, &read, arena) && read.allocation.kind == 0 &&
 		   read.handoff_timeout_ms == 7000,
 	   "a type need not set anything");
-	entry.length = length - 9;
+	entry.length = length - 12;
 	ok(shard_record_get_type(&entry, &read, arena) && read.handoff_timeout_ms == 0 &&
 		   read.extra.length == 0,
 	   "in an older version it did not");
-	entry.length = length - 5;
+	entry.length = length - 8;
 	ok(shard_record_get_type(&entry, &read, arena) && !read.dropping, "nor was one about to go");
 	type.dropping = true;
 	entry = shard_record_put_type(5, &type, 1, arena);

@@ -35,6 +35,7 @@ typedef struct Host
 	int n_wrong;
 	int n_undone;
 	int64 announced;
+	ShardSet set; /* as it was written last */
 } Host;
 
 static inline void
@@ -48,6 +49,11 @@ host_load(void *context, ShardRoute *route)
 	route->n = host->n;
 	route->own = host->own;
 	route->parked = host->n_parked > 0;
+	if (host->set.n_nodes > 0)
+	{
+		route->set = route->set ? route->set : palloc(sizeof(ShardSet));
+		*route->set = host->set;
+	}
 }
 
 static inline void
@@ -240,12 +246,18 @@ host_is_over(void *context)
 	return ((Host *) context)->over;
 }
 
+static inline void
+host_write_set(void *context, const ShardRoute *route)
+{
+	((Host *) context)->set = *route->set;
+}
+
 static const ShardRouteHost host_table = {
 	host_load,	   host_load_base,	  host_write_route, host_write_own, host_write_base,
 	host_discard,  host_next_rseq,	  host_last_rseq,	host_lane,		host_append,
 	host_park,	   host_first_parked, host_unpark,		host_collect,	host_take,
 	host_in_doubt, host_refused,	  host_announce,	host_want_home, host_started,
-	host_wrong,	   host_undone,		  host_is_over,
+	host_wrong,	   host_undone,		  host_is_over,		host_write_set,
 };
 
 static inline ShardItem

@@ -418,9 +418,42 @@ test_undone(void)
 	shard_route_destroy(routes);
 }
 
+/* The set of a shard comes with its fact, and stays or goes with the turn. */
+static void
+test_set(void)
+{
+	Host host = {0};
+	ShardRoutes *routes = shard_route_create(ME, &host_table, &host, 10);
+	ShardHomeRecord home = {.n_nodes = 2, .nodes = {2, ME}, .want = 2};
+	const ShardRoute *route;
+
+	tell_home(routes, 2, 0, 0, 1);
+	ok(shard_route_get(routes, 1, 1)->set == NULL, "a plain type's shard has none");
+	home.epoch = 1;
+	shard_route_fact(routes, 1, 1, &home, 2);
+	route = shard_route_get(routes, 1, 1);
+	is_int(shard_route_role(route, ME), SHARD_SET_BACKUP, "a backup learns its set");
+	is_int(host.set.n, 2, "and writes it");
+	host.set = (ShardSet){0};
+	shard_route_abort(routes);
+	is_int(shard_route_role(shard_route_get(routes, 1, 1), ME), SHARD_SET_NONE,
+		   "a turn that is undone takes it along");
+	shard_route_fact(routes, 1, 1, &home, 3);
+	shard_route_commit(routes);
+	is_int(shard_route_role(shard_route_get(routes, 1, 1), ME), SHARD_SET_BACKUP, "it comes again");
+	home.nodes[1] = 3;
+	home.epoch = 2;
+	shard_route_fact(routes, 1, 1, &home, 4);
+	is_int(shard_route_role(route, ME), SHARD_SET_NONE, "whom a newer set leaves out has none,");
+	is_int(host.set.n_nodes, 0, "durably");
+	shard_route_commit(routes);
+	shard_route_destroy(routes);
+}
+
 int
 main(void)
 {
+	test_set();
 	test_origin();
 	test_false_marks();
 	test_undone();

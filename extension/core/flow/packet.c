@@ -14,6 +14,7 @@
 
 #include "core/base/fields.h"
 #include "core/flow/packet.h"
+#include "core/map/set.h"
 #include "core/flow/stream.h"
 
 #define MIN_ROW_BYTES 1 /* a VOID */
@@ -68,12 +69,29 @@ good_parcel(const ShardParcel *parcel)
 		   good_seq(parcel->mid_seq) && parcel->payload_len >= 0;
 }
 
+/* Backups are other nodes than the home, and each is there once. */
+static bool
+good_backups(const ShardFact *fact)
+{
+	for (int i = 0; i < fact->n_backups; i++)
+	{
+		if (fact->backups[i] <= 0 || fact->backups[i] == fact->node)
+			return false;
+		for (int k = 0; k < i; k++)
+		{
+			if (fact->backups[k] == fact->backups[i])
+				return false;
+		}
+	}
+	return fact->want == 0 ? fact->n_backups == 0 : fact->want > 1 && fact->want <= SHARD_MAX_HOMES;
+}
+
 static bool
 good_fact(const ShardFact *fact)
 {
 	return good_home(fact->type_id, fact->shard, fact->epoch) && fact->n > 0 && good_seq(fact->n) &&
 		   fact->node > 0 && fact->lost >= 0 && fact->lost <= fact->epoch &&
-		   good_seq(fact->move_id);
+		   good_seq(fact->move_id) && good_backups(fact);
 }
 
 static bool
@@ -234,6 +252,12 @@ fact_fields(ShardFields *fields, ShardFact *fact)
 	shard_fields_int32(fields, &fact->epoch);
 	shard_fields_int32(fields, &fact->lost);
 	shard_fields_int64(fields, &fact->move_id);
+	shard_fields_int32(fields, &fact->want);
+	if (fact->want == 0)
+		return;
+	shard_fields_count(fields, &fact->n_backups, SHARD_MAX_HOMES - 1);
+	for (int i = 0; i < fact->n_backups; i++)
+		shard_fields_int32(fields, &fact->backups[i]);
 }
 
 static void
@@ -247,6 +271,32 @@ done_fields(ShardFields *fields, ShardDone *done)
 SHARD_FIELDS_CODEC(shard_packet_put_fact, shard_packet_get_fact, ShardFact, fact)
 SHARD_FIELDS_CODEC(shard_packet_put_done, shard_packet_get_done, ShardDone, done)
 
+void
+shard_packet_set_fact(ShardFact *fact, const ShardHomeRecord *home)
+{
+	bool has_set = shard_set_is_of(home);
+
+	fact->want = has_set ? home->want : 0;
+	fact->n_backups = has_set ? home->n_nodes - 1 : 0;
+	memset(fact->backups, 0, sizeof(fact->backups));
+	memcpy(fact->backups, &home->nodes[1], sizeof(int32) * fact->n_backups);
+}
+
+ShardFact
+shard_packet_fact(int32 type_id, int32 shard, int64 n, const ShardHomeRecord *home)
+{
+	ShardFact fact = {.type_id = type_id,
+					  .shard = shard,
+					  .n = n,
+					  .node = shard_record_home_node(home),
+					  .epoch = home->epoch,
+					  .lost = home->lost,
+					  .move_id = home->move_id};
+
+	shard_packet_set_fact(&fact, home);
+	return fact;
+}
+
 /* Routes do not look at a move that is under way. */
 ShardHomeRecord
 shard_packet_fact_home(const ShardFact *fact)
@@ -255,9 +305,10 @@ shard_packet_fact_home(const ShardFact *fact)
 
 	memset(&home, 0, sizeof(home));
 	home.epoch = fact->epoch;
-	home.n_nodes = 1;
+	home.n_nodes = 1 + fact->n_backups;
 	home.nodes[0] = fact->node;
-	home.want = 1;
+	memcpy(&home.nodes[1], fact->backups, sizeof(int32) * fact->n_backups);
+	home.want = fact->want > 1 ? fact->want : 1;
 	home.phase = SHARD_HOME_STABLE;
 	home.move_id = fact->move_id;
 	home.lost = fact->lost;

@@ -49,7 +49,7 @@ extern void shard_packet_put(StringInfo out, const ShardParcel *parcel);
 
 extern bool shard_packet_get(ShardReader *reader, ShardParcel *parcel);
 
-/* A decided home, as routes need it. */
+/* A decided home, as routes need it; of a type with replicas with its set (Q3). */
 typedef struct ShardFact
 {
 	int32 type_id;
@@ -59,7 +59,17 @@ typedef struct ShardFact
 	int32 epoch;
 	int32 lost;
 	int64 move_id;
+	int32 want; /* wished number of nodes, the home included; 0: without replicas, and no backups */
+	int n_backups; /* nodes of the set but the home */
+	int32 backups[SHARD_MAX_HOMES - 1];
 } ShardFact;
+
+/* The fact of a decided home whose key has version n. */
+extern ShardFact
+shard_packet_fact(int32 type_id, int32 shard, int64 n, const ShardHomeRecord *home);
+
+/* The set of a fact is that of a decided home, whatever it was before: what a caller tells of it is not looked at (T6). */
+extern void shard_packet_set_fact(ShardFact *fact, const ShardHomeRecord *home);
 
 extern void shard_packet_put_fact(StringInfo out, const ShardFact *fact);
 extern bool shard_packet_get_fact(ShardReader *reader, ShardFact *fact);

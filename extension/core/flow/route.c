@@ -54,6 +54,8 @@ shard_route_destroy(ShardRoutes *routes)
 	while ((entry = routemap_iterate(routes->map.hash, &iterator)) != NULL)
 	{
 		shard_mark_free(&entry->route->marks);
+		if (entry->route->set != NULL)
+			pfree(entry->route->set);
 		pfree(entry->route);
 	}
 	routemap_destroy(routes->map.hash);
@@ -94,6 +96,8 @@ load_route(ShardRoutes *routes, ShardRoute *route)
 	route->n = 0;
 	route->parked = false;
 	memset(&route->own, 0, sizeof(route->own));
+	if (route->set != NULL)
+		memset(route->set, 0, sizeof(*route->set));
 	routes->host->load(routes->context, route);
 	route->loaded = true;
 	note_parked(routes, route);
@@ -414,6 +418,18 @@ collect(ShardRoutes *routes, ShardRoute *route)
 
 static int drain_route(ShardRoutes *routes, ShardRoute *route, int limit);
 
+/* The set of a newer fact, whose epoch may be the same. Usually the type has no replicas. */
+static void
+learn_set(ShardRoutes *routes, ShardRoute *route, const ShardHomeRecord *home, int64 n)
+{
+	if ((!shard_set_is_of(home) && route->set == NULL) || routes->host->write_set == NULL)
+		return;
+	if (route->set == NULL)
+		route->set = palloc0(sizeof(ShardSet));
+	if (shard_set_learn(route->set, home, n, routes->self))
+		routes->host->write_set(routes->context, route);
+}
+
 void
 shard_route_fact(ShardRoutes *routes, int32 type_id, int32 shard, const ShardHomeRecord *home,
 				 int64 n)
@@ -443,6 +459,7 @@ shard_route_fact(ShardRoutes *routes, int32 type_id, int32 shard, const ShardHom
 	/* as the map has it, since others are told so: it only rises, unless what it was raised by was undone (R29) */
 	route->lost = home->lost;
 	route->n = n;
+	learn_set(routes, route, home, n);
 #ifndef SHARD_MUTANT_VOLATILE_ROUTE
 	routes->host->write_route(routes->context, route);
 #endif

@@ -18,6 +18,7 @@
 
 #include "core/flow/handoff.h"
 #include "core/flow/mark.h"
+#include "core/map/set.h"
 #include "lib/ilist.h"
 
 #define SHARD_NO_EPOCH (-1) /* home epoch tag of an item that was not routed yet */
@@ -54,6 +55,12 @@ typedef struct ShardRoute
 	ShardOwn own;
 	bool parked; /* are there parked messages? */
 
+	/*
+	 * The newest set, as of the running turn, if this node is in it as home or backup; NULL, or all zero: it is not, as
+	 * of every shard of a type without replicas. Allocated by who reads or learns it first, in the routes' memory.
+	 */
+	ShardSet *set;
+
 	/* volatile */
 	bool touched;
 	bool drains;	   /* in the list of those with parked messages */
@@ -75,7 +82,7 @@ typedef struct ShardRoutes ShardRoutes;
 typedef struct ShardRouteHost
 {
 	/*
-	 * Read the durable part of an entry; of what is not there the fields stay 0. Then, if an
+	 * Read the durable part of an entry, its set included; of what is not there the fields stay 0. Then, if an
 	 * ownership row in state active, stopping or sealed was read for the first time, or staged rows
 	 * become active: the base marks, each by shard_mark_raise.
 	 */
@@ -141,6 +148,9 @@ typedef struct ShardRouteHost
 
 	/* Is the transaction long enough? Asked when parked items have left. NULL: never. */
 	bool (*is_over)(void *context);
+
+	/* Store the route's set; all zero: remove it. NULL: the host has no types with replicas. */
+	void (*write_set)(void *context, const ShardRoute *route);
 } ShardRouteHost;
 
 /* chunk: parked messages that one call moves at most (H4). */
@@ -153,6 +163,16 @@ extern ShardRoute *shard_route_get(ShardRoutes *routes, int32 type_id, int32 sha
 
 /* The same, NULL instead of reading. */
 extern ShardRoute *shard_route_known(ShardRoutes *routes, int32 type_id, int32 shard);
+
+/*
+ * What this node is of the shard, as of the running turn: a cheap look. NONE: also if the shard's type has no
+ * replicas.
+ */
+static inline ShardSetRole
+shard_route_role(const ShardRoute *route, int32 self)
+{
+	return route->set == NULL ? SHARD_SET_NONE : shard_set_role(route->set, self);
+}
 
 /* Each of them. */
 typedef void (*ShardRouteVisit)(void *context, ShardRoute *route);

@@ -90,7 +90,7 @@ extern void shard_proposer_undecided_range(const ShardProposer *proposer, ShardM
 /* Is any change of a type, its homes or its pins under way, removals but for the type's aside? */
 extern bool shard_proposer_pending_type(const ShardProposer *proposer, int32 type_id);
 
-/* Is a home gathered or outstanding that is at the node, or comes to it? */
+/* Is a home gathered or outstanding that is at the node, comes to it, or has a backup there? */
 extern bool
 shard_proposer_pending_home(const ShardProposer *proposer, int32 node, ShardArena *arena);
 

@@ -13,6 +13,7 @@
 #endif
 
 #include "core/map/proposer_private.h"
+#include "core/map/set.h"
 
 static const ShardMapKey term_key = {SHARD_MAP_TERM, 0, 0};
 static const ShardMapKey voters_key = {SHARD_MAP_VOTERS, 0, 0};
@@ -306,8 +307,7 @@ shard_proposer_pending_home(const ShardProposer *proposer, int32 node, ShardAren
 		ShardHomeRecord home;
 
 		if (shard_record_get_home(&entries[i], &home) &&
-			(shard_record_home_node(&home) == node ||
-			 (home.phase == SHARD_HOME_MOVING && home.to == node)))
+			(shard_set_has(&home, node) || (home.phase == SHARD_HOME_MOVING && home.to == node)))
 			return true;
 	}
 	return false;

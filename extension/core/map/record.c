@@ -305,6 +305,17 @@ type_fields(ShardFields *fields, void *record)
 		shard_fields_bool(fields, &type->own_worker);
 	if (shard_fields_more(fields))
 		shard_fields_bool(fields, &type->claims);
+	if (shard_fields_more(fields))
+	{
+		shard_fields_int32(fields, &type->replicas);
+		shard_fields_int32(fields, &type->min_insync);
+		shard_fields_int32(fields, &type->on_too_few);
+	}
+	shard_fields_check(fields, type->replicas >= 0 && type->replicas <= SHARD_MAX_REPLICAS &&
+								   type->min_insync >= 0 &&
+								   type->min_insync <= type->replicas + 1 &&
+								   type->on_too_few >= SHARD_TOO_FEW_RUN &&
+								   type->on_too_few <= SHARD_TOO_FEW_STOP);
 	extra_fields(fields, &type->extra);
 }
 
@@ -320,6 +331,21 @@ shard_record_put_type(int32 type_id, const ShardTypeRecord *record, int64 n, Sha
 	return put_record(type_fields, record, make_key(SHARD_MAP_TYPE, type_id, 0), n, arena);
 }
 
+/* Is no node named twice? */
+static bool
+are_different(const int32 *nodes, int count)
+{
+	for (int i = 1; i < count; i++)
+	{
+		for (int k = 0; k < i; k++)
+		{
+			if (nodes[i] == nodes[k])
+				return false;
+		}
+	}
+	return true;
+}
+
 /* A home has at least one node, so that shard_record_home_node() always means something. */
 static void
 home_fields(ShardFields *fields, void *record)
@@ -328,8 +354,9 @@ home_fields(ShardFields *fields, void *record)
 
 	shard_fields_int32(fields, &home->epoch);
 	node_fields(fields, &home->n_nodes, home->nodes, SHARD_MAX_HOMES);
-	shard_fields_check(fields, home->n_nodes > 0);
+	shard_fields_check(fields, home->n_nodes > 0 && are_different(home->nodes, home->n_nodes));
 	shard_fields_int32(fields, &home->want);
+	shard_fields_check(fields, home->want >= 0 && home->want <= SHARD_MAX_HOMES);
 	shard_fields_int32(fields, &home->phase);
 	shard_fields_int64(fields, &home->move_id);
 	shard_fields_int32(fields, &home->to);

@@ -19,7 +19,7 @@
 
 /* Bytes of the name of a role that owns types. */
 #define SHARD_OWNER_BYTES (NAMEDATALEN - 1)
-#define SHARD_MAX_HOMES 4	 /* nodes of one shard; readers use the first (doc/protocol/moves.md) */
+#define SHARD_MAX_HOMES 4	 /* nodes of one shard: its home, then its backups (core/map/set.h) */
 #define SHARD_TERM_MEMORY 32 /* ballots that the map remembers as its lineage (R3) */
 
 /* Bytes of a newer version behind the known fields. */
@@ -92,6 +92,9 @@ typedef enum ShardGateKind
 	SHARD_GATE_STANDBY = 1
 } ShardGateKind;
 
+/* Bits of what a type needs of its members, and members have (I5). Stored, never renumbered. */
+#define SHARD_FEATURE_REPLICAS UINT64CONST(1) /* copies of shards: sets, turn records */
+
 /* The ground on which a member is taken to be at its address (I15). Stored, never renumbered. */
 typedef enum ShardAddressGround
 {
@@ -113,7 +116,7 @@ typedef struct ShardMemberRecord
 	bool evacuated;		  /* is to have no shards, until it is started again (shard_evacuate) */
 	int32 weight;		  /* its share of weighted types, as ShardAllocationMember has it; 0: one */
 	int32 protocol_version;
-	uint64 features; /* bits (I5), for types with replicas; none has a meaning yet */
+	uint64 features; /* bits (I5): SHARD_FEATURE_… that the node's code has */
 	const char *dsn;
 	const char *app_version;
 	int n_roles;
@@ -131,7 +134,7 @@ typedef struct ShardTypeRecord
 	const char *name;
 	int32 number_of_shards;
 	uint64 settings_hash; /* members must agree on it */
-	bool leased;		  /* for replicas: may be started without its owner's consent */
+	bool leased;		  /* its shards run under leases: so of each type with replicas */
 	int32 strategy;		  /* ShardAllocationKind */
 	ShardAllocationSettings allocation; /* of that strategy; kind 0: its defaults */
 	int32 handoff_timeout_ms;			/* 0: the default */
@@ -144,8 +147,21 @@ typedef struct ShardTypeRecord
 	int32 by;		   /* the member that has brought it (C20); 0: not known */
 	bool own_worker;   /* no other type is in its group of lanes (C19) */
 	bool claims;	   /* that member has the entities: so first homes are there (E65) */
+	int32 replicas;	   /* nodes that keep copies beside the home; 0: none */
+	int32
+		min_insync; /* with replicas: nodes of the set without which nothing is shown (Q11); else 0 */
+	int32 on_too_few; /* ShardOnTooFew: what a shard does that has fewer */
 	ShardExtra extra;
 } ShardTypeRecord;
+
+#define SHARD_MAX_REPLICAS (SHARD_MAX_HOMES - 1)
+
+/* Stored, never renumbered. */
+typedef enum ShardOnTooFew
+{
+	SHARD_TOO_FEW_RUN = 0, /* goes on with those that a decision has left */
+	SHARD_TOO_FEW_STOP = 1
+} ShardOnTooFew;
 
 typedef enum ShardHomePhase
 {
@@ -172,9 +188,9 @@ typedef enum ShardHomeReason
 typedef struct ShardHomeRecord
 {
 	int32 epoch; /* 0: allocated for the first time */
-	int n_nodes; /* 1 today; the first is the home */
+	int n_nodes; /* the first is the home, the others are its backups (core/map/set.h) */
 	int32 nodes[SHARD_MAX_HOMES];
-	int32 want; /* wished number of nodes; 1 today */
+	int32 want; /* wished number of nodes; 1: of a type without replicas */
 	int32 phase;
 	int64 move_id; /* of the last move */
 	int32 to;	   /* where it moves; 0 while stable */
