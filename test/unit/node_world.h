@@ -170,6 +170,7 @@ static bool leave_confirmed;
 /* Settings of those that start from now on. */
 static const char *app_version = "1";
 static const char *role;
+static uint64 features = SHARD_FEATURE_REPLICAS;
 
 /* Does the server of a machine that starts run on, so that it is the same incarnation? */
 static bool server_runs_on;
@@ -190,6 +191,7 @@ start_as(int at, ShardStartKind kind)
 	config.dsn = no_address ? "" : machine->dsn;
 	config.roles[0] = role;
 	config.n_roles = role ? 1 : 0;
+	config.features = features;
 	config.lease_ttl_ms = SHARD_LEASE_TTL_MS;
 	config.min_members = min_members;
 	config.role_minimums[0] = role_minimum;

@@ -32,6 +32,7 @@ shard_homes_create(int32 self, const ShardHomesSettings *settings, const ShardLi
 	homes->live = live;
 	homes->shards = homes_shard_create(64, NULL);
 	homes->counts = homes_count_create(16, NULL);
+	homes->backups = homes_count_create(16, NULL);
 	homes->requests = homes_request_create(16, NULL);
 	homes->arena = shard_arena_create();
 	return homes;
@@ -58,6 +59,7 @@ shard_homes_destroy(ShardHomes *homes)
 	shard_homes_forget_strategies(homes);
 	homes_shard_destroy(homes->shards);
 	homes_count_destroy(homes->counts);
+	homes_count_destroy(homes->backups);
 	homes_request_destroy(homes->requests);
 	forget_regions(homes);
 	if (homes->regions)
@@ -88,6 +90,7 @@ shard_homes_take_office(ShardHomes *homes, int64 now, const ShardProposer *propo
 	shard_homes_forget_strategies(homes);
 	homes_shard_reset(homes->shards);
 	homes_count_reset(homes->counts);
+	homes_count_reset(homes->backups);
 	homes_request_reset(homes->requests);
 	forget_regions(homes);
 	homes->n_nodes = 0;

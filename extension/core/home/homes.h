@@ -167,7 +167,7 @@ extern bool shard_homes_drop_type(ShardHomes *homes, int64 now, int32 type_id,
 extern int shard_homes_count(const ShardHomes *homes, int32 node);
 
 /*
- * The number of homes that have to leave a member before it can leave: homes stay if no other member
- * can host their type (C9).
+ * The number of homes that have to leave a member before it can leave, and of copies of shards that have their homes
+ * elsewhere: homes stay if no other member can host their type (C9).
  */
 extern int shard_homes_to_leave(ShardHomes *homes, int32 node);

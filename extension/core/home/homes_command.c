@@ -288,7 +288,7 @@ shard_homes_give_up(ShardHomes *homes, int64 now, const ShardCommand *command,
 	else
 	{
 		*why = "another change of the shard is being decided; try again";
-		return shard_homes_replace(homes, shard, shard->node, SHARD_EPOCH_LEAP, proposer);
+		return shard_homes_replace(homes, shard, shard->node, SHARD_EPOCH_LEAP, NULL, proposer);
 	}
 	return false;
 }

@@ -13,6 +13,7 @@
 #endif
 
 #include "core/home/homes_private.h"
+#include "core/map/set.h"
 #include "core/member/membership.h"
 #include "core/base/text.h"
 
@@ -134,21 +135,21 @@ shard_homes_node(ShardHomes *homes, int32 node)
 	return known;
 }
 
-/* Count homes of a type at a node. */
+/* Count homes of a type at a node, or backups. */
 static void
-count_of_type(ShardHomes *homes, int32 type_id, int32 node, int by)
+count_of_type(homes_count_hash *counts, int32 type_id, int32 node, int by)
 {
 	bool found;
-	HomesCount *count = homes_count_insert(homes->counts, (ShardShardKey){type_id, node}, &found);
+	HomesCount *count = homes_count_insert(counts, (ShardShardKey){type_id, node}, &found);
 
 	if (!found)
 		count->n = 0;
 	count->n += by;
 	if (count->n == 0)
-		homes_count_delete_item(homes->counts, count);
+		homes_count_delete_item(counts, count);
 }
 
-/* Count a home where it is and where it comes to: +1, or -1 before either changes. */
+/* Count a home where it is, where it comes to, and where its backups are: +1, or -1 before any of that changes. */
 static void
 count_home(ShardHomes *homes, const HomesShard *shard, int by)
 {
@@ -157,9 +158,14 @@ count_home(ShardHomes *homes, const HomesShard *shard, int by)
 	else if (shard->node != 0)
 		shard_homes_node(homes, shard->node)->n_durable += by;
 	if (shard->node != 0)
-		count_of_type(homes, shard->key.type_id, shard->node, by);
+		count_of_type(homes->counts, shard->key.type_id, shard->node, by);
 	if (shard->to != 0)
 		shard_homes_node(homes, shard->to)->n_coming += by;
+	for (int i = 0; i < shard->n_backups; i++)
+	{
+		shard_homes_node(homes, shard->backups[i])->n_backups += by;
+		count_of_type(homes->backups, shard->key.type_id, shard->backups[i], by);
+	}
 }
 
 int
@@ -294,7 +300,7 @@ follow_home(ShardHomes *homes, int64 now, const ShardMapEntry *entry, const Shar
 		shard->key = key;
 		shard->status = status;
 		shard->epoch = -1;
-		shard->leased = is_leased(homes, key.type_id);
+		shard->leased = is_leased(homes, key.type_id) && !shard_set_is_of(record);
 	}
 	count_home(homes, shard, -1);
 	old_epoch = shard->epoch;
@@ -303,6 +309,9 @@ follow_home(ShardHomes *homes, int64 now, const ShardMapEntry *entry, const Shar
 	shard->epoch = record->epoch;
 	shard->node = shard_record_home_node(record);
 	shard->to = record->phase == SHARD_HOME_MOVING ? record->to : 0;
+	shard->replicated = shard_set_is_of(record);
+	shard->n_backups = record->n_nodes - 1;
+	memcpy(shard->backups, &record->nodes[1], sizeof(int32) * shard->n_backups);
 	count_home(homes, shard, 1);
 	if (record->epoch != old_epoch)
 	{

@@ -53,6 +53,10 @@ is_settled(const ShardHomes *homes, const HomesShard *shard, ShardHomeRecord *re
 {
 	if (!shard_homes_record(homes, shard, record, n) || record->phase != SHARD_HOME_STABLE)
 		*why = "the shard is moving";
+#ifndef SHARD_MUTANT_REPLICATED_MOVES
+	else if (shard->replicated)
+		*why = "shards of types with replicas do not move yet";
+#endif
 	else if (!shard->confirmed)
 		*why = "the shard's home has not started it yet";
 	else

@@ -99,14 +99,16 @@ is_formed(ShardHomes *homes, const char *role, ShardProposer *proposer)
 }
 
 void
-shard_homes_give(ShardHomes *homes, int32 type_id, int32 shard, int32 node, ShardProposer *proposer)
+shard_homes_give(ShardHomes *homes, const PlanView *plan, int32 shard, int32 node,
+				 ShardProposer *proposer)
 {
 	ShardHomeRecord record = {.n_nodes = 1, .want = 1, .reason = SHARD_HOME_REASON_FIRST};
 	ShardMapEntry change;
 
 	record.nodes[0] = node;
 	record.epoch = record.lost = shard_era_first_epoch(shard_map_point(homes->decided).n);
-	change = shard_record_put_home(type_id, shard, &record, 0, homes->arena);
+	shard_homes_choose_set(plan, shard, &record);
+	change = shard_record_put_home(plan->type_id, shard, &record, 0, homes->arena);
 	(void) shard_proposer_propose(proposer, &change, 1);
 }
 
@@ -129,7 +131,7 @@ shard_homes_allocate_type(ShardHomes *homes, const PlanView *plan,
 		if (region_of(&view, node) < 0)
 			node = shard_allocation_next(allocation, shard, requests[i].requester);
 		if (node != 0)
-			shard_homes_give(homes, plan->type_id, shard, node, proposer);
+			shard_homes_give(homes, plan, shard, node, proposer);
 	}
 	shard_allocation_end(allocation);
 }
@@ -303,6 +305,9 @@ plan_type(ShardHomes *homes, int64 now, int32 type_id, const char *who, const Sh
 	/* A type with functions of its own gets its whole view when the functions are asked. */
 	if (!shard_homes_view_numbers(&plan, homes, now, type_id, roster))
 		return 0;
+	/* Shards with copies stay where their sets are. */
+	if (plan.type.replicas > 0)
+		return 0;
 	if (plan.settings.kind == SHARD_ALLOCATION_FUNCTION)
 	{
 		if (homes->dry.runs)
@@ -379,7 +384,8 @@ follow_pin(ShardHomes *homes, int64 now, const ShardMapEntry *pin, int32 node,
 	HomesShard *shard = shard_homes_shard(homes, pin->key.a, pin->key.b);
 	const char *why;
 
-	if (!shard || node == shard->node || shard->move != SHARD_MOVE_NONE || now < shard->not_before)
+	if (!shard || shard->replicated || node == shard->node || shard->move != SHARD_MOVE_NONE ||
+		now < shard->not_before)
 		return false;
 	return shard_homes_begin_move(homes, now, shard, node, SHARD_HOME_REASON_PIN,
 								  shard_homes_pinned_by(homes, shard->key, true), roster, &why);

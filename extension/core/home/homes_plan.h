@@ -15,8 +15,15 @@ typedef struct PlanPin
 	int32 node;
 } PlanPin;
 
+/* A node that can have one more backup of the type, and how many it has or is about to have. */
+typedef struct PlanHost
+{
+	int32 node;
+	int n_backups;
+} PlanHost;
+
 /* What allocation looks at, for one type; all of it in one arena. */
-typedef struct PlanView
+struct PlanView
 {
 	int32 type_id;
 	ShardTypeRecord type;
@@ -26,7 +33,9 @@ typedef struct PlanView
 	int n_moving;
 	int n_pins;
 	PlanPin *pins; /* by shard */
-} PlanView;
+	int n_hosts;   /* of a type with replicas; else 0 */
+	PlanHost *hosts;
+};
 
 /* ---- homes_view.c: one type, as allocation sees it -------------------------------------------- */
 
@@ -62,10 +71,21 @@ extern HomesShard **shard_homes_view_shards(ShardHomes *homes, int32 type_id, in
 /* The next shard of a range of homes in the map; NULL: there is none left. */
 extern HomesShard *shard_homes_next_shard(ShardHomes *homes, ShardMapRange *range);
 
+/* ---- homes_set.c: who keeps copies of a shard ------------------------------------------------- */
+
+/* Part of a view: the hosts that can have backups, if the type has replicas. In the arena. */
+extern void shard_homes_view_hosts(PlanView *plan, ShardHomes *homes, ShardArena *arena);
+
+/*
+ * The set of a home that begins, whose node the record has: its backups are added, and the wished number of nodes. What is
+ * chosen counts in the view for the next shard. Of a type without replicas that is the home alone.
+ */
+extern void shard_homes_choose_set(const PlanView *plan, int32 shard, ShardHomeRecord *record);
+
 /* ---- homes_plan.c: what a strategy said is carried out ---------------------------------------- */
 
-/* Proposes the first home of a shard. */
-extern void shard_homes_give(ShardHomes *homes, int32 type_id, int32 shard, int32 node,
+/* Proposes the first home of a shard, with its set. */
+extern void shard_homes_give(ShardHomes *homes, const PlanView *plan, int32 shard, int32 node,
 							 ShardProposer *proposer);
 
 /*

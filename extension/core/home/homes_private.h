@@ -13,6 +13,9 @@
 #include "core/base/timing.h"
 #include "core/base/arena.h"
 
+/* What a plan looks at (homes_plan.h). */
+typedef struct PlanView PlanView;
+
 #define HOMES_MAX_CLOSED 16
 
 /*
@@ -72,9 +75,10 @@ typedef struct HomesNode
 	char who[HOMES_WHO]; /* the operator that wants its status changed */
 	int n_durable;		 /* homes of types that are not leased */
 	int n_leased;
-	int n_coming; /* by moves that are not decided */
-	int n_copied; /* of the moves to it, those whose phase is decided, or about to be; */
-	int n_slow;	  /* and of n_copied, those for which that has been so for long */
+	int n_backups; /* copies of shards whose homes are elsewhere */
+	int n_coming;  /* by moves that are not decided */
+	int n_copied;  /* of the moves to it, those whose phase is decided, or about to be; */
+	int n_slow;	   /* and of n_copied, those for which that has been so for long */
 	int32 resettled[HOMES_RESETTLEMENTS]; /* types up to this one had their turn; 0: none */
 } HomesNode;
 
@@ -94,9 +98,12 @@ typedef struct HomesShard
 	int64 n;	 /* of the key's last change seen */
 	int32 epoch;
 	int32 node;
-	int32 to;		/* while moving */
-	bool confirmed; /* ShardStarted of that epoch came (M10) */
-	bool leased;
+	int32 to;		 /* while moving */
+	bool confirmed;	 /* ShardStarted of that epoch came (M10) */
+	bool leased;	 /* it may begin anew elsewhere when its home's lease has ended */
+	bool replicated; /* of a type with replicas: it stays where its set is (Q18) */
+	int n_backups;	 /* nodes of its set but its home, */
+	int32 backups[SHARD_MAX_REPLICAS]; /* and which */
 	int64 asked; /* when its home was first asked to start it, in vain so far; 0: not yet */
 	ShardMoveState move;
 	int64 move_id;
@@ -216,7 +223,8 @@ struct ShardHomes
 	int64 office_since;
 	int64 seen_n; /* changes of homes up to this are in shards */
 	homes_shard_hash *shards;
-	homes_count_hash *counts; /* of them, by type and node */
+	homes_count_hash *counts;  /* of them, by type and node; */
+	homes_count_hash *backups; /* and of their backups */
 	homes_request_hash *requests;
 	HomesRegion *regions; /* in the order of registration */
 	int n_regions;
@@ -448,10 +456,11 @@ extern int32 shard_homes_type_number(const ShardHomes *homes, const ShardTypeRec
 
 /*
  * Proposes a new home at which the shard begins without its state: an epoch that is newer by leap, marked as lost (N1).
- * False: the home has gone, or another change of it is under way.
+ * plan: for the set of a shard that begins at another node; NULL: it begins where it was, and its set stays. False: the home
+ * has gone, or another change of it is under way.
  */
 extern bool shard_homes_replace(ShardHomes *homes, HomesShard *shard, int32 to, int32 leap,
-								ShardProposer *proposer);
+								const PlanView *plan, ShardProposer *proposer);
 
 /* Does a member give its shards away: does it leave, or is it being emptied? */
 extern bool shard_homes_gives_away(const ShardMemberRecord *member);
@@ -465,6 +474,11 @@ extern void shard_homes_evacuate(ShardHomes *homes, int64 now, ShardProposer *pr
 /* Gives new homes to shards whose home cannot hand them off any more (HomesResettlement). */
 extern void shard_homes_replace_lost(ShardHomes *homes, int64 now, ShardProposer *proposer,
 									 ShardRoster *roster);
+
+/* ---- homes_set.c: who keeps copies of a shard ------------------------------------------------- */
+
+/* Is nobody left of a shard's set that could ever come back with its state: home and backups were written off, or left? */
+extern bool shard_homes_set_is_gone(const ShardHomes *homes, const HomesShard *shard);
 
 /* ---- homes_strategy.c: types with functions of their own -------------------------------------- */
 

@@ -3,7 +3,8 @@
  *		Other homes for the shards of members that go, are emptied, or are lost.
  *
  * A home without its old owner's consent is given only in two cases: the member was written off; or the
- * type is leased and no lease of the member can be valid any more (T4).
+ * type is leased and no lease of the member can be valid any more (T4). A shard of a type with replicas waits for the
+ * nodes of its set, and begins anew when all of them were written off (Q18).
  */
 #ifndef FRONTEND
 #include "postgres.h"
@@ -52,6 +53,8 @@ goes(ShardHomes *homes, const HomesShard *shard, int32 node, HomesResettlement h
 {
 	if (shard->node != node || (how == HOMES_STRAYS && !is_stray(homes, shard, now)))
 		return false;
+	if (shard->replicated && (by_move(how) || !shard_homes_set_is_gone(homes, shard)))
+		return false;
 	if (by_move(how))
 		return shard->move == SHARD_MOVE_NONE && shard->confirmed && now >= shard->not_before;
 	if (how == HOMES_LOST_DURABLE && shard->move == SHARD_MOVE_IMPORTING)
@@ -61,7 +64,7 @@ goes(ShardHomes *homes, const HomesShard *shard, int32 node, HomesResettlement h
 
 bool
 shard_homes_replace(ShardHomes *homes, HomesShard *shard, int32 to, int32 leap,
-					ShardProposer *proposer)
+					const PlanView *plan, ShardProposer *proposer)
 {
 	ShardHomeRecord record;
 	ShardMapEntry change;
@@ -73,9 +76,10 @@ shard_homes_replace(ShardHomes *homes, HomesShard *shard, int32 to, int32 leap,
 	record.lost = record.epoch;
 	record.reason = SHARD_HOME_REASON_LOST;
 	record.phase = SHARD_HOME_STABLE;
-	record.n_nodes = 1;
 	record.nodes[0] = to;
 	record.to = 0;
+	if (plan)
+		shard_homes_choose_set(plan, shard->key.shard, &record);
 	change = shard_record_put_home(shard->key.type_id, shard->key.shard, &record, n, homes->arena);
 	return shard_proposer_propose(proposer, &change, 1);
 }
@@ -197,7 +201,7 @@ resettle_type(ShardHomes *homes, int64 now, int32 node, int32 type_id, int room,
 		if (by_move(how))
 			room -= shard_homes_begin_move(homes, now, shards[i], to, reason, NULL, roster, &why);
 		else
-			(void) shard_homes_replace(homes, shards[i], to, 1, proposer);
+			(void) shard_homes_replace(homes, shards[i], to, 1, &plan, proposer);
 	}
 	shard_allocation_end(allocation);
 }

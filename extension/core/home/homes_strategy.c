@@ -368,7 +368,7 @@ take_homes(ShardHomes *homes, int64 now, HomesStrategy *strategy, const PlanView
 
 		if (node != 0 &&
 			homes_request_lookup(homes->requests, (ShardShardKey){strategy->type_id, shard}))
-			shard_homes_give(homes, strategy->type_id, shard, node, proposer);
+			shard_homes_give(homes, plan, shard, node, proposer);
 	}
 	/* Those that were left out are asked for again, not at once. */
 	strategy->not_before = now + SHARD_RETRY_INTERVAL;

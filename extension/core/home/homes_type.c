@@ -407,7 +407,9 @@ settle_claim(ShardHomes *homes, const ShardMapEntry *entry, ShardTypeRecord *typ
 	bool gone =
 		!node || (!shard_membership_is_member(node->status) && node->status != SHARD_MEMBER_DOWN);
 	const HomesRegion *region = gone ? NULL : present_region(homes, node);
-	ShardHomeRecord home = {.n_nodes = 1, .want = 1, .reason = SHARD_HOME_REASON_STATES};
+	ShardHomeRecord home = {.n_nodes = 1,
+							.want = type->replicas + 1,
+							.reason = SHARD_HOME_REASON_STATES};
 	ShardMapEntry *changes;
 	int n = 0;
 
@@ -474,7 +476,11 @@ may_stay(ShardHomes *homes, int32 node, int32 type_id)
 int
 shard_homes_to_leave(ShardHomes *homes, int32 node)
 {
+#ifdef SHARD_MUTANT_BACKUPS_LEAVE
 	int number = shard_homes_count(homes, node);
+#else
+	int number = shard_homes_count(homes, node) + shard_homes_node(homes, node)->n_backups;
+#endif
 	homes_shard_iterator iterator;
 	HomesShard *shard;
 	int32 type_id = 0;

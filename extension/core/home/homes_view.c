@@ -388,6 +388,7 @@ view_type(PlanView *plan, ShardHomes *homes, int64 now, int32 type_id, bool with
 	view_pins(plan, homes, arena);
 	view_members(plan, homes, now, roster, arena);
 	view_regions(plan, homes, with_shards, arena);
+	shard_homes_view_hosts(plan, homes, arena);
 	return true;
 }
 

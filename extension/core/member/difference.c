@@ -228,6 +228,12 @@ differ_in_allocation(const ShardTypeRecord *cluster, const ShardTypeRecord *node
 	return NULL;
 }
 
+static const char *
+too_few_name(const ShardTypeRecord *type)
+{
+	return type->on_too_few == SHARD_TOO_FEW_STOP ? "stop" : "run";
+}
+
 /* Of the settings that the hash covers, the first that differs. */
 static const char *
 differ_in_settings(const ShardTypeRecord *cluster, const ShardTypeRecord *node, ShardArena *arena)
@@ -247,6 +253,12 @@ differ_in_settings(const ShardTypeRecord *cluster, const ShardTypeRecord *node, 
 	if (!text)
 		text = differ_in_text("\"worker\"", cluster->own_worker ? "own" : "shared",
 							  node->own_worker ? "own" : "shared", arena);
+	if (!text)
+		text = differ_in_number("\"replicas\"", cluster->replicas, node->replicas, arena);
+	if (!text)
+		text = differ_in_number("\"min_insync\"", cluster->min_insync, node->min_insync, arena);
+	if (!text)
+		text = differ_in_text("\"on_too_few\"", too_few_name(cluster), too_few_name(node), arena);
 	return text ? text : "they were written by another version of the extension";
 }
 

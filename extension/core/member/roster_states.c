@@ -113,11 +113,12 @@ shard_roster_states_tick(ShardRoster *roster, int64 now, const ShardProposer *pr
  * A home here for a shard that has states and no home. False: that cannot be said now.
  */
 static bool
-take_home(const ShardRoster *roster, const ShardShardRef *shard, ShardProposer *proposer)
+take_home(const ShardRoster *roster, const ShardShardRef *shard, int32 replicas,
+		  ShardProposer *proposer)
 {
 	const ShardMap *decided = shard_proposer_decided(proposer);
 	ShardMapKey key = {SHARD_MAP_HOME, shard->type_id, shard->shard};
-	ShardHomeRecord home = {.n_nodes = 1, .want = 1, .reason = SHARD_HOME_REASON_STATES};
+	ShardHomeRecord home = {.n_nodes = 1, .want = replicas + 1, .reason = SHARD_HOME_REASON_STATES};
 	ShardMapEntry change;
 
 	if (shard_map_value(decided, key) || shard_proposer_pending(proposer, key))
@@ -128,40 +129,39 @@ take_home(const ShardRoster *roster, const ShardShardRef *shard, ShardProposer *
 	return shard_proposer_propose(proposer, &change, 1);
 }
 
-/* The shards that a type has; 0: it is about to go, or is no type. */
-static int32
-number_of_shards(const ShardProposer *proposer, int32 type_id)
+/* A type's numbers; all zero: it is about to go, or is no type. */
+static ShardTypeRecord
+read_type(const ShardProposer *proposer, int32 type_id)
 {
 	ShardMapKey key = {SHARD_MAP_TYPE, type_id, 0};
 	const ShardMapEntry *entry = shard_map_value(shard_proposer_decided(proposer), key);
-	ShardTypeRecord type;
+	ShardTypeRecord type = {0};
 
-	return entry && !shard_proposer_pending(proposer, key) &&
-				   shard_record_get_type(entry, &type, NULL)
-			   ? type.number_of_shards
-			   : 0;
+	if (entry && !shard_proposer_pending(proposer, key))
+		(void) shard_record_get_type(entry, &type, NULL);
+	return type;
 }
 
 /* Homes for all that have none. NULL, or why not now. */
 static const char *
 take_homes(ShardRoster *roster, const ShardShardRef *shards, int n_shards, ShardProposer *proposer)
 {
-	int32 number = 0;
+	ShardTypeRecord type = {0};
 
 	for (int i = 0; i < n_shards; i++)
 	{
 		if (i == 0 || shards[i].type_id != shards[i - 1].type_id)
-			number = number_of_shards(proposer, shards[i].type_id);
-		if (number == 0)
+			type = read_type(proposer, shards[i].type_id);
+		if (type.number_of_shards == 0)
 			return "an entity type is being changed there";
 		/* No entity has a shard beyond them. */
-		if (shards[i].shard >= 0 && shards[i].shard < number)
+		if (shards[i].shard >= 0 && shards[i].shard < type.number_of_shards)
 		{
 #ifdef SHARD_MUTANT_STATES_PASSED_OVER
 			if (i > 0)
 				continue;
 #endif
-			if (!take_home(roster, &shards[i], proposer))
+			if (!take_home(roster, &shards[i], type.replicas, proposer))
 				return "other homes are being decided there";
 			roster->states.last = (ShardShardKey){shards[i].type_id, shards[i].shard};
 		}

@@ -22,9 +22,12 @@
 
 /* ---- workers ---------------------------------------------------------------------------------- */
 
-/* Does a leased shard live here, or is this identity itself leased (L7)? */
+/*
+ * Does a leased shard live here, or is this identity itself leased (L7)? replicated: shards of types with replicas count,
+ * too.
+ */
 static bool
-has_leases(const ShardNode *node)
+has_leases(const ShardNode *node, bool replicated)
 {
 	ShardMemberRecord self;
 	int count;
@@ -36,13 +39,17 @@ has_leases(const ShardNode *node)
 	{
 		ShardTypeRecord type;
 
-		if (shard_record_get_type(&types[i], &type, NULL) && type.leased)
+		if (shard_record_get_type(&types[i], &type, NULL) && type.leased &&
+			(replicated || type.replicas == 0))
 			return true;
 	}
 	return false;
 }
 
-/* May local messages be handled before the admission (I4)? */
+/*
+ * May local messages be handled before the admission (I4)? Types with replicas keep nobody from that: no node takes over
+ * their shards yet, and other types go on as if there were none (Q40).
+ */
 static bool
 may_handle_early(const ShardNode *node)
 {
@@ -51,7 +58,7 @@ may_handle_early(const ShardNode *node)
 	return shard_node_is_in_place(node) && node->start_kind == SHARD_START_RESTART &&
 		   node->inc_no > 0 && shard_node_get_member(node, node->id, &self) &&
 		   self.inc_no == node->inc_no && shard_membership_is_member(self.status) &&
-		   self.gate == SHARD_GATE_LOCAL && !has_leases(node);
+		   self.gate == SHARD_GATE_LOCAL && !has_leases(node, false);
 }
 
 void
@@ -585,7 +592,7 @@ renew(ShardNode *node, int64 now)
 	ShardControl *message;
 
 	tell_lease(node);
-	if (!node->admitted || now < node->next_renewal || !has_leases(node))
+	if (!node->admitted || now < node->next_renewal || !has_leases(node, true))
 		return;
 	node->next_renewal = now + SHARD_LEASE_RENEWAL;
 	message = shard_node_to_coordinator(node, SHARD_CONTROL_RENEW);
