@@ -30,6 +30,8 @@ options_of(const Arguments *arguments, uint64 seed, const FlowModel *model)
 	options.duration = arguments->seconds * SHARD_SECOND;
 	options.settle = 90 * SHARD_SECOND;
 	options.leased = arguments->leased >= 0 ? arguments->leased : PICK(3) == 0;
+	options.replicas = arguments->replicas;
+	options.leased |= options.replicas > 0;
 	options.loss_percent = (int) (PICK(3));
 	options.delay = 500 + (int64) (PICK(4000));
 	/* Two clocks differ by twice that at most: 1 %, as leases allow for. */
@@ -51,6 +53,13 @@ options_of(const Arguments *arguments, uint64 seed, const FlowModel *model)
 	if (!options.journal)
 		options.kinds &= ~(UINT64CONST(1) << FAULT_JOURNAL_RESTORE);
 	options.liveness = arguments->liveness >= 0 ? arguments->liveness : PICK(8) == 0;
+	if (options.replicas > 0)
+	{
+		/* who has copies does not leave, and a shard waits for its home, whatever becomes of that */
+		options.liveness = false;
+		options.kinds &= ~(fault_operator() | UINT64CONST(1) << FAULT_LEAVE |
+						   UINT64CONST(1) << FAULT_DOWN | UINT64CONST(1) << FAULT_WRITE_OFF);
+	}
 	if (options.journal)
 		options.liveness = false; /* there is no minority of one voter */
 	if (options.liveness)
@@ -157,7 +166,10 @@ print_history(const WorldOptions *options, const char *text)
 		"  %d nodes, %d shards, %d entities, %lld s, loss %d %%, delay %lld us, clocks %d ppm%s%s%s%s%s%s%s\n",
 		options->nodes, options->shards, options->entities,
 		(long long) (options->duration / SHARD_SECOND), options->loss_percent,
-		(long long) options->delay, options->clock_ppm, options->leased ? ", leased type" : "",
+		(long long) options->delay, options->clock_ppm,
+		options->replicas > 0 ? ", replicas"
+		: options->leased	  ? ", leased type"
+							  : "",
 		options->journal ? ", journal" : "", options->standby_gate ? ", standbys" : "",
 		options->storm ? ", storm" : "", options->functions ? ", functions" : "",
 		options->liveness ? ", liveness" : "", options->plans ? ", plans" : "");
@@ -235,7 +247,7 @@ report_control(const Arguments *arguments, uint64 seed, const char *text)
 #define WORLD_OPTIONS \
 	(option_bit(OPTION_NODES) | option_bit(OPTION_SECONDS) | option_bit(OPTION_FAULTS) | \
 	 option_bit(OPTION_ONLY) | option_bit(OPTION_LIVENESS) | option_bit(OPTION_LEASED) | \
-	 option_bit(OPTION_JOURNAL) | option_bit(OPTION_STORM))
+	 option_bit(OPTION_REPLICAS) | option_bit(OPTION_JOURNAL) | option_bit(OPTION_STORM))
 
 const Mode mode_whole = {.name = "whole",
 						 .options = WORLD_OPTIONS,

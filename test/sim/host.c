@@ -204,6 +204,9 @@ host_tell_types(World *world, Instance *instance)
 	type.strategy = 0;
 	type.handoff_timeout_ms = 4000;
 	type.leased = true;
+	type.replicas = world->options.replicas;
+	type.min_insync = type.replicas > 0 ? 2 : 0;
+	type.features = type.replicas > 0 ? SHARD_FEATURE_REPLICAS : 0;
 	host_event(world, instance, &event);
 }
 

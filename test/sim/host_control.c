@@ -88,6 +88,7 @@ host_begin_control(World *world, Instance *instance, ShardStartKind kind)
 {
 	ShardNodeConfig config = {.dsn = instance->dsn,
 							  .app_version = "1.0.0",
+							  .features = SHARD_FEATURE_REPLICAS,
 							  .lease_ttl_ms = SHARD_LEASE_TTL_MS,
 							  .live.gate =
 								  instance->standby ? SHARD_GATE_STANDBY : SHARD_GATE_LOCAL,

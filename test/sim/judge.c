@@ -66,6 +66,7 @@ digest(const char *bytes, uint32 length)
 void
 judge_destroy(World *world)
 {
+	check_sets_destroy(world);
 	if (!world->chain)
 		return;
 	chain_destroy(world->chain->entries);
@@ -128,7 +129,10 @@ judge_learned(World *world, const Instance *instance, const ShardMapEntry *entry
 		known->value = value;
 		commands_learned(world, key.era, entry);
 		if (entry->key.kind == SHARD_MAP_HOME)
+		{
 			world->n_moves++;
+			check_set(world, key.era, entry);
+		}
 	}
 	else if (known->deleted != entry->deleted || known->value != value)
 		check_fail(world->check,
@@ -319,7 +323,7 @@ is_settled(World *world, char *why, size_t size)
 		   types_settled(world, coordinator, why, size) &&
 		   homes_are_active(world, coordinator, why, size) &&
 		   (world->options.functions || is_balanced(coordinator, WORLD_TYPE, why, size)) &&
-		   is_balanced(coordinator, WORLD_LEASED_TYPE, why, size);
+		   (world->options.replicas > 0 || is_balanced(coordinator, WORLD_LEASED_TYPE, why, size));
 }
 
 /*

@@ -32,6 +32,7 @@ static const char *const usage =
 	"  --list          print the kinds of faults\n"
 	"  --liveness      nodes are lost for ever, and the others must go on (from the seed)\n"
 	"  --leased        with a type that needs leases (from the seed)\n"
+	"  --replicas N    the type that needs leases has N backups for each home\n"
 	"  --journal       with a journal as the only voter\n"
 	"  --storm         short troubles of the coordinator without a pause (from the seed)\n"
 	"of flow:\n"
@@ -56,6 +57,7 @@ static const struct option known[] = {{"mode", required_argument, NULL, OPTION_M
 									  {"only", required_argument, NULL, OPTION_ONLY},
 									  {"liveness", no_argument, NULL, OPTION_LIVENESS},
 									  {"leased", no_argument, NULL, OPTION_LEASED},
+									  {"replicas", required_argument, NULL, OPTION_REPLICAS},
 									  {"journal", no_argument, NULL, OPTION_JOURNAL},
 									  {"storm", no_argument, NULL, OPTION_STORM},
 									  {"returns", no_argument, NULL, OPTION_RETURNS},
@@ -148,6 +150,9 @@ read_argument(Arguments *arguments, Option option)
 			break;
 		case OPTION_LEASED:
 			arguments->leased = 1;
+			break;
+		case OPTION_REPLICAS:
+			arguments->replicas = Min(Max(atoi(optarg), 0), SHARD_MAX_REPLICAS);
 			break;
 		case OPTION_JOURNAL:
 			arguments->journal = true;

@@ -27,6 +27,7 @@ typedef enum Option
 	OPTION_ONLY,
 	OPTION_LIVENESS,
 	OPTION_LEASED,
+	OPTION_REPLICAS,
 	OPTION_JOURNAL,
 	OPTION_STORM,
 	/* of flow */
@@ -45,6 +46,7 @@ typedef struct Arguments
 	uint64 kinds;
 	int liveness;
 	int leased;
+	int replicas;
 	int storm;
 	bool journal;
 	bool returns;

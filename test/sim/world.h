@@ -115,6 +115,7 @@ typedef struct WorldOptions
 	bool liveness;	   /* some nodes are lost for ever; the majority has to make progress */
 	bool storm;		   /* short troubles without a pause */
 	bool leased;	   /* with a type that needs leases */
+	int replicas;	   /* of that type; 0: none */
 	bool functions;	   /* the durable type has strategy functions of its own */
 	bool journal;	   /* state_store_mode = persistence */
 	bool standby_gate; /* nodes are HA pairs with gate = standby */
@@ -230,6 +231,7 @@ typedef struct World
 	struct Liveness *liveness; /* NULL: nobody is lost yet */
 	int32 judged_era;		   /* the newest that a journal began */
 	struct Chain *chain;	   /* what was decided, by n */
+	struct Sets *sets;		   /* of shards with copies, as decided */
 	struct Commands *commands; /* what operators wanted; NULL: nothing yet */
 	struct Plans *plans;	   /* NULL: nobody asks for any */
 	/* counts, for the report */
@@ -327,6 +329,12 @@ extern void judge_learned(World *world, const Instance *instance, const ShardMap
 extern void judge_end(World *world);
 extern bool judge_settled(World *world, char *why, size_t size);
 extern void judge_destroy(World *world);
+
+/* ---- check_set.c: sets of shards with copies -------------------------------------------------- */
+
+/* A home was decided in an era, and is shown for the first time. */
+extern void check_set(World *world, int32 era, const ShardMapEntry *entry);
+extern void check_sets_destroy(World *world);
 
 /* commands.c: a node is given an operator's command; a value is learned for the first time; a command is done */
 extern void commands_give(World *world, Instance *instance, ShardCommand *event);
