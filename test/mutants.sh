@@ -79,6 +79,7 @@ declare -A noticed_by=(
   # of what nodes do to one another
   [RESHARD_BEFORE_LEAVING]=$reshard_cluster  # a type is resharded here while other nodes have entities of it
   [CLAIMS_FORGOTTEN]=$reshard_cluster  # shards that a node has are given to others as new ones
+  [SETS_IN_MEMORY_ALONE]=test/t/360_sets_of_shards_stay.pl  # a node forgets at its end which copies it has
   [QUARANTINE_LEFT]=$remembered_move  # entities that cannot start are as others at the new home of their shard
   [ARRIVAL_UNSEEN]=$remembered_move   # remembered entities of a shard that comes do not start
   [IMPORT_FORGETS_BACKOFF]=$back_off_moves  # attempts, pauses and the next time do not move

@@ -64,6 +64,13 @@
 #define shard_lock_held(tag, mode) LockHeldByMe(tag, mode, false)
 #endif
 
+/* Keys of a table in dynamic shared memory are copied as bytes. */
+#if PG_VERSION_NUM < 170000
+#define ShardDshashCopy
+#else
+#define ShardDshashCopy .copy_function = dshash_memcpy,
+#endif
+
 /* The server ends such workers itself when their database is dropped or copied. */
 #ifndef BGWORKER_INTERRUPTIBLE
 #define BGWORKER_INTERRUPTIBLE 0

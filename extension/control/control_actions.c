@@ -134,13 +134,8 @@ make_durable(ShardShardRef **active, int *n_active)
 		decided |= action->kind == SHARD_ACTION_DECISION;
 		if (action->kind == SHARD_ACTION_FACT && action->entry->key.kind == SHARD_MAP_HOME &&
 			!action->entry->deleted && shard_record_get_home(action->entry, &home))
-			facts[n_facts++] = (ShardFact){.type_id = action->entry->key.a,
-										   .shard = action->entry->key.b,
-										   .n = action->entry->n,
-										   .node = shard_record_home_node(&home),
-										   .epoch = home.epoch,
-										   .lost = home.lost,
-										   .move_id = home.move_id};
+			facts[n_facts++] = shard_packet_fact(action->entry->key.a, action->entry->key.b,
+												 action->entry->n, &home);
 	}
 	if (ticket == 0 && n_facts == 0 && !decided)
 		return;

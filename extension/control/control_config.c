@@ -132,6 +132,10 @@ shard_control_config(ShardNodeConfig *config, const char *dsn)
 	config->weight = (int32) rint(shard_weight * SHARD_ALLOCATION_WEIGHT_ONE);
 	read_roles(config);
 	config->identity_lease = shard_identity_lease;
+	/* as long as shard_start() offers no replicas, other builds are no members that could have copies */
+#ifdef SHARD_ASSERTIONS
+	config->features = SHARD_FEATURE_REPLICAS;
+#endif
 	config->lease_ttl_ms = shard_lease_ttl;
 	config->min_members = shard_min_members;
 	read_role_minimums(config);

@@ -50,8 +50,8 @@ shard_control_dropped_read(void)
 static bool
 end_dropped(int32 type_id)
 {
-	static const char *const tables[] = {"type",	"own",	 "route",  "shard_input",
-										 "ordered", "timer", "history"};
+	static const char *const tables[] = {"type",		"own",	   "route", "copy",
+										 "shard_input", "ordered", "timer", "history"};
 	bool done;
 
 	if (!shard_control_try(tables, lengthof(tables)))
@@ -85,21 +85,27 @@ follow_dropped(void)
 }
 
 /*
- * Routes to shards of a type that was never here, or not any more when they were learned.
+ * Routes to shards of a type that was never here, or not any more when they were learned, and sets of these.
  */
 static void
 delete_routes(int32 type_id)
 {
-	const ShardStatement delete = {
-		"DELETE FROM shard.route r WHERE r.type_id OPERATOR(pg_catalog.=) $1"
-		" AND NOT EXISTS (SELECT FROM shard.type t"
-		" WHERE t.type_id OPERATOR(pg_catalog.=) r.type_id)",
-		1,
-		{INT4OID}};
+	static const ShardStatement commands[] = {
+		{"DELETE FROM shard.route r WHERE r.type_id OPERATOR(pg_catalog.=) $1"
+		 " AND NOT EXISTS (SELECT FROM shard.type t"
+		 " WHERE t.type_id OPERATOR(pg_catalog.=) r.type_id)",
+		 1,
+		 {INT4OID}},
+		{"DELETE FROM shard.copy c WHERE c.type_id OPERATOR(pg_catalog.=) $1"
+		 " AND NOT EXISTS (SELECT FROM shard.type t"
+		 " WHERE t.type_id OPERATOR(pg_catalog.=) c.type_id)",
+		 1,
+		 {INT4OID}}};
 	ShardArguments arguments = {0};
 
 	shard_statement_add(&arguments, Int32GetDatum(type_id), false);
-	shard_statement_once(&delete, &arguments, SPI_OK_DELETE);
+	for (int i = 0; i < (int) lengthof(commands); i++)
+		shard_statement_once(&commands[i], &arguments, SPI_OK_DELETE);
 	shard_control_facts_forget(type_id);
 }
 
@@ -107,7 +113,7 @@ delete_routes(int32 type_id)
 static bool
 follow_known(void)
 {
-	static const char *const tables[] = {"type", "route"};
+	static const char *const tables[] = {"type", "route", "copy"};
 	ShardArena *arena = shard_arena_create();
 	int count;
 	ShardMapEntry *types =

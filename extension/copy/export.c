@@ -153,7 +153,7 @@ check_owned(ShardExport *export)
 	const ShardOwn *own = &route.own;
 	bool good;
 
-	shard_routing_store_load(&route);
+	shard_routing_store_load(&route, NULL);
 	if (call->kind == SHARD_COPY_PREPARE)
 		good = own->epoch < call->shard.epoch &&
 			   (own->state == SHARD_HOME_ACTIVE || own->state == SHARD_HOME_STOPPING ||

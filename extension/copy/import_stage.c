@@ -247,7 +247,7 @@ bury_held(const ShardImportStage *stage)
 	bool undone;
 	int64 messages;
 
-	shard_routing_store_load(&route);
+	shard_routing_store_load(&route, NULL);
 	if (!shard_handoff_waits_alone(&route.own, Max(route.lost, route.doubt)))
 		return;
 	undone = route.doubt > route.own.epoch;
@@ -598,7 +598,7 @@ shard_import_stage_judge(ShardImportStage *stage, ShardOwn *own)
 	ShardRoute route = {.type_id = stage->shard.type_id, .shard = stage->shard.shard};
 
 	shard_security_begin_system(&stage->security);
-	shard_routing_store_load(&route);
+	shard_routing_store_load(&route, NULL);
 	shard_security_end(&stage->security);
 	if (own != NULL)
 		*own = route.own;

@@ -29,6 +29,22 @@ CREATE TABLE shard.route (
 REVOKE ALL ON shard.route FROM PUBLIC;
 
 /*
+ * Copies of shards of types with replicas that this node has, as home (the first of nodes) or backup, and their sets
+ * (Q1, Q3). Written by the lane's worker, in the turn that meets the fact.
+ */
+CREATE TABLE shard.copy (
+    type_id int4 NOT NULL,
+    shard   int4 NOT NULL,
+    n       int8 NOT NULL,   -- version of the fact
+    epoch   int4 NOT NULL,   -- of the home
+    lost    int4 NOT NULL,   -- newest epoch that began without the state of the one before
+    want    int4 NOT NULL,   -- wished number of nodes, the home included
+    nodes   int4[] NOT NULL,
+    PRIMARY KEY (type_id, shard)
+);
+REVOKE ALL ON shard.copy FROM PUBLIC;
+
+/*
  * Messages that wait for a home: of shards without a route, whose home is not active here, or behind
  * items that are sent again (H1, H4). Stamped ones go first, by rseq; then by arrival.
  */

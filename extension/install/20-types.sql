@@ -50,11 +50,14 @@ CREATE FUNCTION @extschema@.shard_start(
     max_restarts          int4 DEFAULT NULL,
     restart_window        interval DEFAULT '1 min',
     shard_failure_backoff interval DEFAULT '10 s',
-    worker                text DEFAULT 'shared'
+    worker                text DEFAULT 'shared',
+    replicas              int4 DEFAULT 0,
+    min_insync            int4 DEFAULT 2,
+    on_too_few            text DEFAULT 'run'
 ) RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_start';
-GRANT EXECUTE ON FUNCTION @extschema@.shard_start(text, text, int4, text, text, text, text, text, text, jsonb, text, interval, int4, interval, interval, interval, interval, int8, int4, text, int4, interval, int4, int4, int8, text, int4, jsonb, jsonb, boolean, text, interval, int4, jsonb, interval, text, text, int4, interval, interval, text) TO PUBLIC;
-COMMENT ON FUNCTION @extschema@.shard_start(text, text, int4, text, text, text, text, text, text, jsonb, text, interval, int4, interval, interval, interval, interval, int8, int4, text, int4, interval, int4, int4, int8, text, int4, jsonb, jsonb, boolean, text, interval, int4, jsonb, interval, text, text, int4, interval, interval, text) IS 'starts an entity type: messages to its entities are handled by the given function';
+GRANT EXECUTE ON FUNCTION @extschema@.shard_start(text, text, int4, text, text, text, text, text, text, jsonb, text, interval, int4, interval, interval, interval, interval, int8, int4, text, int4, interval, int4, int4, int8, text, int4, jsonb, jsonb, boolean, text, interval, int4, jsonb, interval, text, text, int4, interval, interval, text, int4, int4, text) TO PUBLIC;
+COMMENT ON FUNCTION @extschema@.shard_start(text, text, int4, text, text, text, text, text, text, jsonb, text, interval, int4, interval, interval, interval, interval, int8, int4, text, int4, interval, int4, int4, int8, text, int4, jsonb, jsonb, boolean, text, interval, int4, jsonb, interval, text, text, int4, interval, interval, text, int4, int4, text) IS 'starts an entity type: messages to its entities are handled by the given function';
 
 /* Routes messages of a type without running its entities; there is no other node yet. */
 CREATE FUNCTION @extschema@.shard_start_proxy(

@@ -68,6 +68,30 @@ WHERE shard.shards_readable(h.type_id);
 GRANT SELECT ON @extschema@.shard_homes TO PUBLIC;
 COMMENT ON VIEW @extschema@.shard_homes IS 'homes of shards, as far as this node has learned them';
 
+/* Nodes of the sets of shards, as far as this node has learned them. */
+CREATE FUNCTION shard.copies(
+    OUT type_id int4,
+    OUT shard   int4,
+    OUT node    int4,
+    OUT role    text,
+    OUT copies  int4,
+    OUT wanted  int4
+) RETURNS SETOF record
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_cluster_copies';
+GRANT EXECUTE ON FUNCTION shard.copies() TO PUBLIC;
+COMMENT ON FUNCTION shard.copies() IS 'copies of shards of types with replicas, as far as this node has learned them';
+
+/*
+ * Copies of shards of types with replicas: role home or backup. redundancy: the copies that the shard's set has, of those
+ * that are wished for.
+ */
+CREATE VIEW @extschema@.shard_replicas WITH (security_barrier) AS
+SELECT h.type_name, c.shard, c.node, c.role, c.copies || ' of ' || c.wanted AS redundancy
+FROM shard.copies() c JOIN shard.homes() h ON h.type_id = c.type_id AND h.shard = c.shard
+WHERE shard.shards_readable(c.type_id);
+GRANT SELECT ON @extschema@.shard_replicas TO PUBLIC;
+COMMENT ON VIEW @extschema@.shard_replicas IS 'copies of shards of types with replicas, as far as this node has learned them';
+
 /* Links of the region workers, each for its own lanes. */
 CREATE FUNCTION shard.peers(
     OUT node            int4,

@@ -54,8 +54,9 @@ judge(const ShardCallee *callee, ShardFact *fact, int64 upto_n, ShardFact *ahead
 	switch (shard_fact_judge(fact, &learned))
 	{
 		case SHARD_FACT_LEARNED:
-			/* the node that tells it may know nothing of the move, or lie about it */
+			/* the node that tells it may know nothing of the move or the set, or lie about them */
 			fact->move_id = learned.home.move_id;
+			shard_packet_set_fact(fact, &learned.home);
 			return true;
 		case SHARD_FACT_PAST:
 			break;

@@ -87,7 +87,10 @@ typedef struct ShardType
 	int max_restarts;	  /* -1: any number */
 	int64 restart_window; /* microseconds, also the next one */
 	int64 shard_failure_backoff;
-	bool own_worker; /* no other type is in its group of lanes (C19) */
+	bool own_worker;	   /* no other type is in its group of lanes (C19) */
+	int replicas;		   /* members that keep copies of a shard beside its home; 0: none */
+	int min_insync;		   /* with replicas: copies without which nothing is shown (Q11) */
+	bool stops_on_too_few; /* when there are fewer; false: it goes on with those that are left */
 
 	struct ShardTypeCounter *counter; /* shared; NULL until asked for */
 

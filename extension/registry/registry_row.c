@@ -112,6 +112,9 @@ apply_settings(ShardType *type, const ShardSettings *settings)
 {
 	shard_settings_passivation(settings, &type->passivation);
 	type->own_worker = strcmp(settings->value[SHARD_SETTING_WORKER], "own") == 0;
+	type->replicas = (int) shard_settings_number(settings, SHARD_SETTING_REPLICAS);
+	type->min_insync = (int) shard_settings_number(settings, SHARD_SETTING_MIN_INSYNC);
+	type->stops_on_too_few = strcmp(settings->value[SHARD_SETTING_ON_TOO_FEW], "stop") == 0;
 	type->stop_message = read_message(settings->value[SHARD_SETTING_STOP_MESSAGE]);
 	type->max_attempts = (int) shard_settings_number(settings, SHARD_SETTING_MAX_ATTEMPTS);
 	type->retry_backoff = shard_settings_number(settings, SHARD_SETTING_RETRY_BACKOFF);

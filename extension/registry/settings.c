@@ -96,7 +96,11 @@ static const Setting setting_table[SHARD_SETTING_COUNT] = {
 	[SHARD_SETTING_SHARD_FAILURE_BACKOFF] = {"shard_failure_backoff", KIND_DURATION, "10 s", MS(1),
 											 DAYS(7)},
 	[SHARD_SETTING_WORKER] = {"worker", KIND_CHOICE, "shared", .choices = "shared,own,",
-							  .fixed = true}};
+							  .fixed = true},
+	[SHARD_SETTING_REPLICAS] = {"replicas", KIND_INT, "0", 0, SHARD_MAX_REPLICAS, .fixed = true},
+	[SHARD_SETTING_MIN_INSYNC] = {"min_insync", KIND_INT, "2", 1, SHARD_MAX_HOMES, .fixed = true},
+	[SHARD_SETTING_ON_TOO_FEW] = {"on_too_few", KIND_CHOICE, "run", .choices = "run,stop,",
+								  .fixed = true}};
 
 /* The name of a setting, as in shard_start. */
 const char *
@@ -126,6 +130,13 @@ shard_settings_is_of_shards(ShardSettingId id)
 {
 	return id == SHARD_SETTING_NUMBER_OF_SHARDS || id == SHARD_SETTING_HASH ||
 		   id == SHARD_SETTING_SHARD_ID_EXTRACTOR;
+}
+
+bool
+shard_settings_is_of_replicas(ShardSettingId id)
+{
+	return id == SHARD_SETTING_REPLICAS || id == SHARD_SETTING_MIN_INSYNC ||
+		   id == SHARD_SETTING_ON_TOO_FEW;
 }
 
 /* Whether a setting belongs into the stored settings: it has no column. */
@@ -470,6 +481,29 @@ shard_settings_from_argument(ShardSettingId id, Datum value, bool isnull)
 	return accept_value(setting, form);
 }
 
+/* Copies: what would have no effect, and more of them than there can be. */
+static void
+check_replicas(const ShardSettings *settings)
+{
+	int64 replicas = shard_settings_number(settings, SHARD_SETTING_REPLICAS);
+
+	for (int id = SHARD_SETTING_MIN_INSYNC; id <= SHARD_SETTING_ON_TOO_FEW && replicas == 0; id++)
+		if (strcmp(settings->value[id], setting_table[id].boot) != 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("setting \"%s\" has no effect without \"replicas\"",
+							setting_table[id].name),
+					 errhint("Say how many members keep copies of a shard: replicas => 1.")));
+	if (replicas > 0 && shard_settings_number(settings, SHARD_SETTING_MIN_INSYNC) > replicas + 1)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("setting \"min_insync\" is greater than the number of copies"),
+						errdetail("With \"replicas\" %s a shard has " INT64_FORMAT
+								  " copies, that of its home included; asked for are %s.",
+								  settings->value[SHARD_SETTING_REPLICAS], replicas + 1,
+								  settings->value[SHARD_SETTING_MIN_INSYNC]),
+						errhint("Raise replicas, or lower min_insync.")));
+}
+
 /* Refuses settings that contradict one another. */
 void
 shard_settings_check(const ShardSettings *settings)
@@ -484,5 +518,6 @@ shard_settings_check(const ShardSettings *settings)
 								  settings->value[SHARD_SETTING_RETRY_BACKOFF],
 								  settings->value[SHARD_SETTING_MAX_RETRY_BACKOFF]),
 						errhint("Raise max_retry_backoff, or lower retry_backoff.")));
+	check_replicas(settings);
 	shard_settings_passivation(settings, &passivation);
 }

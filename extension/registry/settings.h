@@ -52,6 +52,9 @@ typedef enum ShardSettingId
 	SHARD_SETTING_RESTART_WINDOW,
 	SHARD_SETTING_SHARD_FAILURE_BACKOFF,
 	SHARD_SETTING_WORKER,
+	SHARD_SETTING_REPLICAS,
+	SHARD_SETTING_MIN_INSYNC,
+	SHARD_SETTING_ON_TOO_FEW,
 	SHARD_SETTING_COUNT
 } ShardSettingId;
 
@@ -77,6 +80,9 @@ extern const char *shard_settings_why_fixed(ShardSettingId id);
 
 /* Whether it says in which shard an entity is, so that shard_reshard() changes it. */
 extern bool shard_settings_is_of_shards(ShardSettingId id);
+
+/* Whether it is about copies of shards at other members (doc/protocol/replicas.md). */
+extern bool shard_settings_is_of_replicas(ShardSettingId id);
 
 /* Whether the value is kept in shard.type.settings, and there as a number, a boolean, or as any JSON. */
 extern bool shard_settings_is_stored(ShardSettingId id);
@@ -106,7 +112,7 @@ extern void shard_settings_from_jsonb(ShardSettings *settings, Jsonb *stored);
 
 /*
  * The type as the cluster knows it, and those of the settings that the cluster knows; all texts are palloc'd
- * (settings_store.c). The caller owns features, leased and extra.
+ * (settings_store.c). The caller owns extra.
  */
 extern void shard_settings_to_record(const char *type_name, const ShardSettings *settings,
 									 ShardTypeRecord *record);

@@ -47,6 +47,13 @@ set_json(JsonbValue *json, const char *text)
 	json->val.binary.len = VARSIZE(document) - VARHDRSZ;
 }
 
+/* Whether other members keep copies of the type's shards. */
+static bool
+has_replicas(const ShardSettings *settings)
+{
+	return shard_settings_number(settings, SHARD_SETTING_REPLICAS) > 0;
+}
+
 /* The settings that are stored and not null, as a jsonb object; palloc'd. */
 Jsonb *
 shard_settings_to_jsonb(const ShardSettings *settings)
@@ -60,6 +67,9 @@ shard_settings_to_jsonb(const ShardSettings *settings)
 		JsonbValue json;
 
 		if (!shard_settings_is_stored(id) || text == NULL)
+			continue;
+		/* a type without copies is what it was before there were any */
+		if (shard_settings_is_of_replicas((ShardSettingId) id) && !has_replicas(settings))
 			continue;
 		set_string(&json, shard_settings_name(id));
 		pushJsonbValue(&state, WJB_KEY, &json);
@@ -144,7 +154,7 @@ is_alone(const ShardSettings *settings)
 
 /*
  * A hash over what all members of a cluster must agree on: name, shards, how ids come to shards, role,
- * allocation, time for a move, whose workers.
+ * allocation, time for a move, whose workers, copies.
  */
 static uint64
 settings_hash(const char *type_name, const ShardSettings *settings)
@@ -160,8 +170,13 @@ settings_hash(const char *type_name, const ShardSettings *settings)
 
 	for (int i = 0; i < (int) lengthof(agreed); i++)
 		hash = hash_text(hash, settings->value[agreed[i]]);
-	/* types that share are what they were before there was a choice */
-	return is_alone(settings) ? hash_text(hash, settings->value[SHARD_SETTING_WORKER]) : hash;
+	/* types that share, or have no copies, are what they were before there was a choice */
+	if (is_alone(settings))
+		hash = hash_text(hash, settings->value[SHARD_SETTING_WORKER]);
+	for (int id = SHARD_SETTING_REPLICAS; id <= SHARD_SETTING_ON_TOO_FEW && has_replicas(settings);
+		 id++)
+		hash = hash_text(hash, settings->value[id]);
+	return hash;
 }
 
 /*
@@ -221,6 +236,14 @@ shard_settings_to_record(const char *type_name, const ShardSettings *settings,
 	record->role = pstrdup(role != NULL ? role : "");
 	record->hashing = make_hashing(settings);
 	record->own_worker = is_alone(settings);
+	if (!has_replicas(settings))
+		return;
+	record->replicas = (int32) shard_settings_number(settings, SHARD_SETTING_REPLICAS);
+	record->min_insync = (int32) shard_settings_number(settings, SHARD_SETTING_MIN_INSYNC);
+	if (strcmp(settings->value[SHARD_SETTING_ON_TOO_FEW], "stop") == 0)
+		record->on_too_few = SHARD_TOO_FEW_STOP;
+	record->leased = true;
+	record->features = SHARD_FEATURE_REPLICAS;
 }
 
 /* The reverse, as far as the record knows; the rest of the settings is left as it is. */
@@ -236,6 +259,13 @@ shard_settings_from_record(ShardSettings *settings, const ShardTypeRecord *recor
 	settings->value[SHARD_SETTING_HASH] = take_part(&hash, ' ');
 	settings->value[SHARD_SETTING_SHARD_ID_EXTRACTOR] = hash;
 	settings->value[SHARD_SETTING_WORKER] = record->own_worker ? "own" : "shared";
+	settings->value[SHARD_SETTING_REPLICAS] = psprintf("%d", record->replicas);
+	if (record->replicas > 0)
+	{
+		settings->value[SHARD_SETTING_MIN_INSYNC] = psprintf("%d", record->min_insync);
+		settings->value[SHARD_SETTING_ON_TOO_FEW] =
+			record->on_too_few == SHARD_TOO_FEW_STOP ? "stop" : "run";
+	}
 	if (record->handoff_timeout_ms > 0)
 		settings->value[SHARD_SETTING_HANDOFF_TIMEOUT] =
 			shard_duration_format(record->handoff_timeout_ms * INT64CONST(1000));

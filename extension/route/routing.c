@@ -48,75 +48,6 @@
 
 ShardRouting shard_routing;
 
-static ShardParkedOf
-parked_of(int32 type_id)
-{
-	const ShardType *type = shard_registry_known(type_id);
-
-	return type == NULL ? (ShardParkedOf){InvalidOid, 0}
-						: (ShardParkedOf){type->state_table,
-										  type->mode == SHARD_MODE_PROXY ? type->row_version : 0};
-}
-
-ShardParkedCount *
-shard_routing_count_of(int32 type_id)
-{
-	ShardRouting *r = &shard_routing;
-	ShardParkedCount *count;
-
-	for (int i = 0; i < r->count_count; i++)
-		if (r->counts[i].type_id == type_id)
-			return &r->counts[i];
-	if (r->counts == NULL)
-		r->counts = MemoryContextAlloc(r->context, sizeof(ShardParkedCount));
-	else
-		r->counts = repalloc(r->counts, (r->count_count + 1) * sizeof(ShardParkedCount));
-	count = &r->counts[r->count_count++];
-	*count = (ShardParkedCount){.type_id = type_id};
-	count->of = count->of_now = parked_of(type_id);
-	return count;
-}
-
-void
-shard_routing_count(int32 type_id, int64 change)
-{
-	ShardParkedCount *count = shard_routing_count_of(type_id);
-
-	count->change += change;
-	count->changes++;
-}
-
-/* Makes the turn's changes of the counters known; a type may have been dropped meanwhile. */
-static void
-publish_counts(void)
-{
-	for (int i = 0; i < shard_routing.count_count; i++)
-	{
-		ShardParkedCount *count = &shard_routing.counts[i];
-
-		count->of = count->of_now;
-		if (count->change == 0)
-			continue;
-		shard_shmem_count_held(&count->counter, MyDatabaseId, count->type_id, count->change);
-		count->committed += count->change;
-		count->change = 0;
-	}
-}
-
-/* A worker that ends takes its share off the counters; its successor counts from zero. */
-static void
-at_exit(int code, Datum arg)
-{
-	for (int i = 0; i < shard_routing.count_count; i++)
-	{
-		ShardParkedCount *count = &shard_routing.counts[i];
-
-		if (count->committed != 0)
-			shard_shmem_count_held(&count->counter, MyDatabaseId, count->type_id,
-								   -count->committed);
-	}
-}
-
 void
 shard_routing_forget_ahead(void)
 {
@@ -223,9 +154,10 @@ shard_routing_load(ShardDatabase *db, ShardLanes lanes, int32 self)
 	MemoryContextSwitchTo(old);
 	shard_route_hold(r->routes, true);
 	shard_routing_store_each(load_shard, NULL);
+	shard_routing_set_load();
 	r->leftovers = true;
-	publish_counts();
-	before_shmem_exit(at_exit, 0);
+	shard_routing_publish_counts();
+	before_shmem_exit(shard_routing_uncount, 0);
 	shard_cursor_register(SHARD_KIND_TELL, rebuild);
 	return r->routes;
 }
@@ -247,68 +179,8 @@ forget_news(void)
 {
 	shard_routing.refusals = shard_routing.hellos = shard_routing.started = NIL;
 	shard_routing.unheard = shard_routing.ended = shard_routing.undone = NIL;
+	shard_routing.sets = NIL;
 	MemoryContextReset(shard_routing.later);
-}
-
-/* For shard_route_each: what was parked of a dropped type is gone. */
-static void
-reload_dropped(void *context, ShardRoute *route)
-{
-	if (route->type_id == *(int32 *) context && route->parked)
-		shard_route_reload(shard_routing.routes, route->type_id, route->shard);
-}
-
-/* For shard_routing_store_each: parked messages of a type. */
-static void
-count_parked(int32 type_id, int32 shard, int64 parked, void *arg)
-{
-	ShardParkedCount *count = arg;
-
-	if (type_id == count->type_id &&
-		(shard_routing.lanes & shard_lane_bit(shard_message_lane(type_id, shard))) != 0)
-		count->found += parked;
-}
-
-/* Was the type of the count dropped since the last commit, and started again under its number? */
-static bool
-is_another(ShardParkedCount *count)
-{
-	count->of_now = parked_of(count->type_id);
-	return count->of.state_table != count->of_now.state_table ||
-		   count->of.row_version != count->of_now.row_version;
-}
-
-/*
- * A message may have been parked in the very moment in which its type was dropped. As one that was
- * still in the inbox it becomes a dead letter; if others may host the type, it goes on to them (D28). So does what
- * was kept for another node, and is parked when its type is gone. What was parked of a type that was started again
- * meanwhile is gone, too, but for what came since.
- */
-static void
-bury_dropped(void)
-{
-	for (int i = 0; i < shard_routing.count_count; i++)
-	{
-		ShardParkedCount *count = &shard_routing.counts[i];
-		int32 type_id = count->type_id;
-		ShardType *type = shard_registry_known(type_id);
-		bool another = is_another(count);
-		MemoryContext old;
-
-		if (count->committed <= 0 || (type != NULL && type->mode != SHARD_MODE_DROPPED && !another))
-			continue;
-		shard_execution_end_user_code();
-		count->found = 0;
-		count->changes++; /* nor can a recount that is under way go on */
-		if (type != NULL)
-			shard_routing_store_each(count_parked, count);
-		else
-			shard_turn_count_strays(shard_routing_store_bury(type_id), 0);
-		count->change = count->found - count->committed;
-		old = MemoryContextSwitchTo(shard_routing.context);
-		shard_route_each(shard_routing.routes, reload_dropped, &type_id);
-		MemoryContextSwitchTo(old);
-	}
 }
 
 void
@@ -325,7 +197,7 @@ shard_routing_begin(void)
 	if (shard_routing.types_seen != shard_routing.types_now)
 		shard_outbox_types_changed();
 	if (shard_routing.types_seen != shard_routing.types_now || shard_routing.strays)
-		bury_dropped();
+		shard_routing_bury_dropped();
 }
 
 /* A row of the log that names what no version of this code writes. */
@@ -541,8 +413,9 @@ shard_routing_committed(XLogRecPtr lsn)
 	r->strays = r->stray;
 	r->stray = false;
 	shard_route_commit(r->routes);
+	shard_routing_set_committed();
 	tell_others();
-	publish_counts();
+	shard_routing_publish_counts();
 	flush_reports();
 	MemoryContextSwitchTo(old);
 }

@@ -81,6 +81,13 @@ shard_routing_where(int32 type_id, int32 shard, int32 *node, int32 *epoch);
 /* Whether the shard is active here in that epoch. In a turn. */
 extern bool shard_routing_is_home(int32 type_id, int32 shard, int32 epoch);
 
+/*
+ * The set of a shard that this node has a copy of, as home or backup, as of the running turn: a look-up in memory, valid
+ * until the next fact of the shard. NULL: it has none, as of each shard of a type without replicas.
+ * core/map/set.h says what this node is in it, and whom the home has to wait for.
+ */
+extern const ShardSet *shard_routing_set(int32 type_id, int32 shard);
+
 /* What handling messages asks of shards (presence.h). */
 extern const ShardPresence shard_routing_presence;
 

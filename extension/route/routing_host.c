@@ -51,7 +51,7 @@ do_load(void *context, ShardRoute *route)
 {
 	MemoryContext old = begin_sql();
 
-	shard_routing_store_load(route);
+	shard_routing_store_load(route, shard_routing.context);
 	shard_routing_note_left(route);
 	end_sql(old);
 }
@@ -102,7 +102,7 @@ bury_held(const ShardRoute *route)
 {
 	ShardRoute before = {.type_id = route->type_id, .shard = route->shard};
 
-	shard_routing_store_load(&before);
+	shard_routing_store_load(&before, NULL);
 	if (shard_handoff_waits_alone(&before.own, route->own.epoch))
 		shard_residents_bury(route->type_id, route->shard, route->doubt > before.own.epoch);
 }
@@ -148,7 +148,7 @@ do_append(void *context, int32 node, const ShardItem *item)
 /*
  * A message of a type that is not known any more needs no home: it is given up at once. A message with a stamp, which
  * was kept for another node, joins the parked messages; these are given up in the order of the stamps, in the next turn
- * (bury_dropped).
+ * (shard_routing_bury_dropped).
  */
 static bool
 bury(const ShardItem *item)
@@ -551,6 +551,15 @@ shard_routing_log_undone(void)
 	shard_routing.undone = NIL;
 }
 
+static void
+do_write_set(void *context, const ShardRoute *route)
+{
+	MemoryContext old = begin_sql();
+
+	shard_routing_set_write(route);
+	end_sql(old);
+}
+
 static bool
 do_is_over(void *context)
 {
@@ -581,4 +590,5 @@ const ShardRouteHost shard_routing_host = {
 	.wrong = do_wrong,
 	.undone = do_undone,
 	.is_over = do_is_over,
+	.write_set = do_write_set,
 };

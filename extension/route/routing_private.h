@@ -83,13 +83,14 @@ typedef struct ShardRouting
 	int64 unsaved[SHARD_LANES]; /* first row whose mark is not saved, */
 	int64 passed[SHARD_LANES];	/* and the first one of this turn */
 	bool saved;					/* marks were written in this turn */
-	MemoryContext later;		/* of the next six, which the turn's end empties */
+	MemoryContext later;		/* of the next seven, which the turn's end empties */
 	List *unheard;				/* ShardRoute *: refused for lack of their home, and logged */
 	List *refusals;				/* ShardRefusal *, the rest is to be told after commit */
 	List *hellos;				/* nodes that want all marks */
 	List *started;				/* ShardShardRef * */
 	List *ended;				/* ShardRoute *: their entities leave memory */
 	List *undone;				/* ShardUndone *: to be logged after commit */
+	List *sets;					/* ShardRoute *: their sets were written */
 
 	/* what the turn did about moves */
 	bool overtaken; /* another process changed an ownership row: the turn is to be run again */
@@ -118,6 +119,15 @@ extern const ShardRouteHost shard_routing_host;
  */
 extern bool shard_routing_ends_here(const ShardRow *row);
 
+/*
+ * routing_set.c: the set of a shard from a result of the look at its durable part, whose columns for it begin there; the
+ * worker's start; a set as the turn has changed it; and what follows the turn's commit.
+ */
+extern void shard_routing_set_read(ShardRoute *route, int column, MemoryContext memory);
+extern void shard_routing_set_load(void);
+extern void shard_routing_set_write(const ShardRoute *route);
+extern void shard_routing_set_committed(void);
+
 /* routing_reply.c: the row of a reply to an ask. */
 extern void shard_routing_reply(const ShardRow *row);
 
@@ -127,6 +137,20 @@ extern void shard_routing_report(ShardNodeEventKind kind, const ShardShardRef *s
 /* The turn parks (1) or takes away (-1) a message of a type. */
 extern ShardParkedCount *shard_routing_count_of(int32 type_id);
 extern void shard_routing_count(int32 type_id, int64 change);
+
+/* Makes the turn's changes of the counters known, after its commit; a type may have been dropped meanwhile. */
+extern void shard_routing_publish_counts(void);
+
+/* A worker that ends takes its share off the counters; its successor counts from zero. For before_shmem_exit. */
+extern void shard_routing_uncount(int code, Datum arg);
+
+/*
+ * A message may have been parked in the very moment in which its type was dropped. As one that was
+ * still in the inbox it becomes a dead letter; if others may host the type, it goes on to them (D28). So does what
+ * was kept for another node, and is parked when its type is gone. What was parked of a type that was started again
+ * meanwhile is gone, too, but for what came since.
+ */
+extern void shard_routing_bury_dropped(void);
 
 /* Raises that the ownership row is not what was read. The turn is run again. */
 extern void shard_routing_overtaken(const ShardRoute *route);

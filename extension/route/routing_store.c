@@ -18,7 +18,7 @@
 #include "core/base/message.h"
 #include "entity/held.h"
 #include "entity/request.h"
-#include "route/routing_store.h"
+#include "route/routing_private.h"
 #include "registry/statement.h"
 
 #include "base/compat.h"
@@ -35,10 +35,12 @@
 static ShardStatement select_route = {
 	"SELECT r.node, r.epoch, r.lost, r.n, o.state, o.epoch, o.move_id, o.next_node, o.next_epoch,"
 	" o.turn, o.oseq,"
-	" EXISTS (SELECT FROM shard.parked p WHERE p.type_id = $1 AND p.shard = $2), r.doubt"
+	" EXISTS (SELECT FROM shard.parked p WHERE p.type_id = $1 AND p.shard = $2), r.doubt,"
+	" c.n, c.epoch, c.lost, c.want, c.nodes[1], c.nodes[2], c.nodes[3], c.nodes[4]"
 	" FROM (VALUES ($1, $2)) AS k (type_id, shard)"
 	" LEFT JOIN shard.route r ON r.type_id = k.type_id AND r.shard = k.shard"
-	" LEFT JOIN shard.own o ON o.type_id = k.type_id AND o.shard = k.shard",
+	" LEFT JOIN shard.own o ON o.type_id = k.type_id AND o.shard = k.shard"
+	" LEFT JOIN shard.copy c ON c.type_id = k.type_id AND c.shard = k.shard",
 	2,
 	{INT4OID, INT4OID}};
 
@@ -207,7 +209,7 @@ read_own(ShardOwn *own)
 }
 
 void
-shard_routing_store_load(ShardRoute *route)
+shard_routing_store_load(ShardRoute *route, MemoryContext memory)
 {
 	ShardArguments arguments = {0};
 	bool isnull;
@@ -222,6 +224,8 @@ shard_routing_store_load(ShardRoute *route)
 	read_own(&route->own);
 	route->parked = DatumGetBool(shard_statement_column(0, 12, &isnull));
 	route->doubt = shard_statement_int4(0, 13);
+	if (memory != NULL)
+		shard_routing_set_read(route, 14, memory);
 	SPI_finish();
 }
 

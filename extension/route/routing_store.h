@@ -10,8 +10,8 @@
 #include "core/flow/route.h"
 #include "log/log.h"
 
-/* Reads the durable part of an entry; fields without a row stay 0. */
-extern void shard_routing_store_load(ShardRoute *route);
+/* Reads the durable part of an entry; fields without a row stay 0. memory: where its set is to live; NULL: it is not read. */
+extern void shard_routing_store_load(ShardRoute *route, MemoryContext memory);
 
 /* Raises the entry's marks by the base (H7). memory: where marks live. */
 extern void shard_routing_store_load_base(ShardRoute *route, MemoryContext memory);

@@ -5,6 +5,7 @@
 #include "postgres.h"
 
 #include "shared/board.h"
+#include "shared/copy_set.h"
 #include "shared/import_progress.h"
 #include "shared/ring.h"
 #include "shared/shmem.h"
@@ -14,8 +15,13 @@
 #include "base/compat.h"
 
 static const ShardShmemPart *const parts[] = {
-	&shard_board_part,			 &shard_visitor_part,	&shard_import_part,
-	&shard_stream_position_part, &shard_ring_slot_part, NULL,
+	&shard_board_part,
+	&shard_visitor_part,
+	&shard_import_part,
+	&shard_stream_position_part,
+	&shard_copy_set_part,
+	&shard_ring_slot_part,
+	NULL,
 };
 
 void

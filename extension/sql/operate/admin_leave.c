@@ -104,6 +104,26 @@ refuse_resharding(void)
 						 "types.")));
 }
 
+/* Copies stay where the sets of their shards are: the coordinator would not let this node go. */
+static void
+refuse_copies(void)
+{
+	const char *types =
+		shard_command_list("SELECT format('\"%s\"', t.type_name)"
+						   " FROM (SELECT DISTINCT c.type_id FROM shard.copy c) c"
+						   " JOIN shard.type t USING (type_id) ORDER BY t.type_name",
+						   ", ");
+
+	if (types[0] != '\0')
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot leave the cluster while this node has copies of shards"),
+				 errdetail("Types with replicas that have shards here: %s. Such shards do not move "
+						   "yet.",
+						   types),
+				 errhint("Drop these types at all members with shard_drop_type().")));
+}
+
 /* A caller that calls again is told how far the node is. */
 static void
 notice_progress(int32 node, ShardMemberStatus status)
@@ -450,6 +470,7 @@ shard_admin_leave(PG_FUNCTION_ARGS)
 	else
 	{
 		refuse_resharding();
+		refuse_copies();
 		begin_to_leave(Max(timeout, 1));
 	}
 	if (!wait_until_left(view.node, deadline))

@@ -38,6 +38,7 @@
 #include "log/log_read.h"
 #include "registry/identity.h"
 #include "shared/board.h"
+#include "shared/copy_set.h"
 #include "shared/stream_position.h"
 #include "registry/registry.h"
 #include "registry/security.h"
@@ -95,6 +96,7 @@ static const char *const clearing[] = {
 	"DELETE FROM shard.own",
 	"DELETE FROM shard.shard_input",
 	"DELETE FROM shard.route",
+	"DELETE FROM shard.copy",
 	"DELETE FROM shard.held",
 	"DELETE FROM shard.parked",
 	"DELETE FROM shard.stream",
@@ -424,6 +426,7 @@ forget_cluster(ShardDatabase *db, int64 last_seq)
 	 */
 	XLogFlush(XactLastRecEnd);
 	shard_stream_position_free(db, MyDatabaseId);
+	shard_copy_set_free(db, MyDatabaseId);
 	shard_board_forget(db);
 	shard_board_keep(db, InvalidOid, (ShardUuid){0, 0}, SHARD_START_RESTART);
 }
@@ -486,6 +489,9 @@ reset_types(Datum ids)
 		 1,
 		 {INT4ARRAYOID}},
 		{"DELETE FROM shard.route WHERE type_id OPERATOR(pg_catalog.=) ANY ($1)",
+		 1,
+		 {INT4ARRAYOID}},
+		{"DELETE FROM shard.copy WHERE type_id OPERATOR(pg_catalog.=) ANY ($1)",
 		 1,
 		 {INT4ARRAYOID}}};
 	static const ShardStatement records = {

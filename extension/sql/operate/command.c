@@ -17,6 +17,7 @@
 #include "sql/operate/command.h"
 #include "registry/catalog.h"
 #include "sql/cluster/cluster_view.h"
+#include "core/map/set.h"
 #include "registry/control_store.h"
 #include "registry/directory.h"
 #include "base/duration.h"
@@ -339,6 +340,7 @@ hint_for(const char *why)
 		{"is locked on node", "End the transaction that locks it; see pg_locks there."},
 		{"odd number",
 		 "Name this node, and beside it an even number of members that are there, or none."},
+		{"with replicas", "See shard_replicas; such shards stay where their copies are."},
 		{"being emptied", "shard_evacuate() with evacuate => false ends that."},
 		{"could have its shards", "See shard_members, and roles of the entity types."},
 		{"member that is up", "See shard_members; a node that is down has to be started first."},
@@ -447,7 +449,8 @@ count_home(const ShardMapEntry *entry, void *arg)
 	ShardHomeRecord record;
 
 	if (shard_record_get_home(entry, &record) &&
-		(shard_record_home_node(&record) == homes->node || record.to == homes->node))
+		(shard_record_home_node(&record) == homes->node || record.to == homes->node) &&
+		!shard_set_is_of(&record))
 		homes->count++;
 }
 

@@ -128,6 +128,12 @@ alter_setting(ShardAdminType *type, const Change *change)
 		if (*place == change->value ||
 			(*place != NULL && change->value != NULL && strcmp(*place, change->value) == 0))
 			return;
+		if (shard_settings_is_of_replicas(change->id))
+			ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+							errmsg("setting \"%s\" of entity type \"%s\" cannot be altered yet",
+								   change->setting, type->name),
+							errdetail("The sets of its shards stay as they were decided."),
+							errhint("Drop the type with shard_drop_type() and start it again.")));
 		ereport(ERROR,
 				(errcode(ERRCODE_CANT_CHANGE_RUNTIME_PARAM),
 				 errmsg("setting \"%s\" of entity type \"%s\" cannot be altered", change->setting,

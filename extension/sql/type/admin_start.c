@@ -121,6 +121,20 @@ check_order(const ShardSettings *settings)
 	}
 }
 
+/* Copies that nobody takes over are of no use yet, so only builds for tests have them. */
+static void
+check_offered(const ShardSettings *settings)
+{
+#ifndef SHARD_ASSERTIONS
+	if (strcmp(settings->value[SHARD_SETTING_REPLICAS],
+			   shard_settings_default(SHARD_SETTING_REPLICAS)) != 0)
+		ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+						errmsg("entity types cannot have replicas yet"),
+						errdetail("The states of a shard are kept by its home alone."),
+						errhint("Make nodes that matter HA pairs of PostgreSQL.")));
+#endif
+}
+
 /* Reads all arguments into what the row shall be, with the caller as owner. */
 static void
 read_arguments(FunctionCallInfo fcinfo, ShardAdminType *type)
@@ -139,6 +153,7 @@ read_arguments(FunctionCallInfo fcinfo, ShardAdminType *type)
 	check_order(&type->settings);
 	shard_settings_check_limit(&type->settings, ERROR);
 	shard_settings_check(&type->settings);
+	check_offered(&type->settings);
 	type->owner = GetUserId();
 	type->mode = "hosting";
 	type->search_path = shard_admin_search_path();

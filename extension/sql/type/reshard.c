@@ -85,9 +85,18 @@ check_place(FunctionCallInfo fcinfo)
 static ShardType *
 begin_step(const Call *call)
 {
+	ShardType *type;
+
 	PushActiveSnapshot(GetTransactionSnapshot());
 	shard_admin_begin("shard_reshard()");
-	return shard_admin_lock_name(call->name, "reshard entity type");
+	type = shard_admin_lock_name(call->name, "reshard entity type");
+	if (type->replicas > 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("entity type \"%s\" has replicas, and cannot be resharded", type->name),
+				 errdetail("Its shards do not leave the members that have copies of them."),
+				 errhint("Start another entity type with other shards.")));
+	return type;
 }
 
 /* Ends it, and all locks. */

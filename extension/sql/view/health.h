@@ -6,6 +6,9 @@
 
 #include "nodes/pg_list.h"
 
+#include "core/base/arena.h"
+#include "core/map/map.h"
+
 typedef struct ShardHealth ShardHealth;
 
 /* Adds a problem; the text is copied. */
@@ -40,6 +43,13 @@ extern void shard_health_room(ShardHealth *health);
 
 /* health_moves.c: where shards live; reports as of shard_cluster_view_reports(). */
 extern void shard_health_moves(ShardHealth *health, List *reports);
+
+/*
+ * health_replicas.c: shards with too few copies, or that wait for one; part of the former. map: of the cluster; self: this
+ * node.
+ */
+extern void shard_health_replicas(ShardHealth *health, const ShardMap *map, ShardArena *arena,
+								  List *reports, int32 self);
 
 /* health_states.c: state rows that are of no type, or of shards that do not live here. Needs a snapshot. */
 extern void shard_health_states(ShardHealth *health);

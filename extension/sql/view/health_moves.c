@@ -189,15 +189,16 @@ check_stranded(ShardHealth *health, const ShardTypeRecord *type, const Stranded 
 				shards_wait(stranded->count), node, for_how_long(report), node));
 	else if (member->status == SHARD_MEMBER_LEAVING || member->status == SHARD_MEMBER_EXITING ||
 			 member->evacuated)
-		shard_health_add(health,
-						 psprintf("node %d is %s: entity type \"%s\" still has %d shard(s) there; "
-								  "%s",
-								  node, member->evacuated ? "being emptied" : "leaving", type->name,
-								  stranded->count,
-								  type->dropping
-									  ? "no member that is heard has the type, so they stay"
-									  : "they move to members that are up and have started it; see "
-										"shard_rebalances"));
+		shard_health_add(
+			health, psprintf("node %d is %s: entity type \"%s\" still has %d shard(s) there; "
+							 "%s",
+							 node, member->evacuated ? "being emptied" : "leaving", type->name,
+							 stranded->count,
+							 type->dropping ? "no member that is heard has the type, so they stay"
+							 : type->replicas > 0
+								 ? "they stay, since shards of types with replicas do not move yet"
+								 : "they move to members that are up and have started it; see "
+								   "shard_rebalances"));
 }
 
 /*
@@ -562,6 +563,7 @@ shard_health_moves(ShardHealth *health, List *reports)
 	check_homes(health, map, arena, reports, view.node);
 	check_exits(health, map, arena, view.node);
 	check_strays(health, map, arena, view.node);
+	shard_health_replicas(health, map, arena, reports, view.node);
 	check_roles(health, map, arena);
 	if (view.members > 1)
 		check_structures(health, map, arena);

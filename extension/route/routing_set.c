@@ -1,0 +1,179 @@
+/*
+ * route/routing_set.c
+ *		Copies of shards that this node has, as home or backup: their sets, durably and for other processes (Q3, Q4).
+ *
+ * The lane's worker writes the set (table shard.copy) in the turn that meets the fact, beside the route, and puts it into
+ * shared memory after the commit. If the process dies before the commit, nothing happened: the fact is met again. If it
+ * dies behind it, the next worker reads the table and puts what is there.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "utils/array.h"
+#include "utils/memutils.h"
+
+#include "core/base/message.h"
+#include "registry/statement.h"
+#include "route/routing_private.h"
+#include "shared/copy_set.h"
+
+#include "base/compat.h"
+
+static ShardStatement write_set = {
+	"INSERT INTO shard.copy AS c (type_id, shard, n, epoch, lost, want, nodes)"
+	" VALUES ($1, $2, $3, $4, $5, $6, $7)"
+	" ON CONFLICT (type_id, shard) DO UPDATE SET n = EXCLUDED.n, epoch = EXCLUDED.epoch,"
+	" lost = EXCLUDED.lost, want = EXCLUDED.want, nodes = EXCLUDED.nodes",
+	7,
+	{INT4OID, INT4OID, INT8OID, INT4OID, INT4OID, INT4OID, INT4ARRAYOID}};
+
+static ShardStatement delete_set = {"DELETE FROM shard.copy WHERE type_id = $1 AND shard = $2",
+									2,
+									{INT4OID, INT4OID}};
+
+static ShardStatement select_copies = {"SELECT type_id, shard FROM shard.copy", 0, {0}};
+
+static ShardCopySetKey
+key_of(const ShardRoute *route)
+{
+	return (ShardCopySetKey){MyDatabaseId, route->type_id, route->shard};
+}
+
+void
+shard_routing_set_read(ShardRoute *route, int column, MemoryContext memory)
+{
+	ShardSet set = {.n = shard_statement_int8(0, column)};
+
+	if (set.n == 0)
+		return;
+	set.epoch = shard_statement_int4(0, column + 1);
+	set.lost = shard_statement_int4(0, column + 2);
+	set.want = shard_statement_int4(0, column + 3);
+	for (int i = 0; i < SHARD_MAX_HOMES; i++)
+	{
+		set.nodes[i] = shard_statement_int4(0, column + 4 + i);
+		set.n_nodes += set.nodes[i] != 0;
+	}
+	if (route->set == NULL)
+		route->set = MemoryContextAlloc(memory, sizeof(ShardSet));
+	*route->set = set;
+}
+
+/* One row, as the set in memory is. */
+static void
+store(const ShardRoute *route)
+{
+	const ShardSet *set = route->set;
+	ShardArguments arguments = {0};
+	Datum nodes[SHARD_MAX_HOMES];
+
+	shard_statement_add(&arguments, Int32GetDatum(route->type_id), false);
+	shard_statement_add(&arguments, Int32GetDatum(route->shard), false);
+	if (set->n_nodes == 0)
+	{
+		shard_statement_change(&delete_set, &arguments, SPI_OK_DELETE);
+		return;
+	}
+	for (int i = 0; i < set->n_nodes; i++)
+		nodes[i] = Int32GetDatum(set->nodes[i]);
+	shard_statement_add(&arguments, Int64GetDatum(set->n), false);
+	shard_statement_add(&arguments, Int32GetDatum(set->epoch), false);
+	shard_statement_add(&arguments, Int32GetDatum(set->lost), false);
+	shard_statement_add(&arguments, Int32GetDatum(set->want), false);
+	shard_statement_add(&arguments,
+						PointerGetDatum(construct_array(nodes, set->n_nodes, INT4OID, sizeof(int32),
+														true, TYPALIGN_INT)),
+						false);
+	shard_statement_change_one(&write_set, &arguments, SPI_OK_INSERT);
+}
+
+void
+shard_routing_set_write(const ShardRoute *route)
+{
+	ShardCopySetKey key = key_of(route);
+	MemoryContext old;
+
+#ifndef SHARD_MUTANT_SETS_IN_MEMORY_ALONE
+	store(route);
+#endif
+	if (route->set->n_nodes > 0)
+		shard_copy_set_reserve(&key);
+	old = MemoryContextSwitchTo(shard_routing.later);
+	shard_routing.sets =
+		list_append_unique_ptr(shard_routing.sets, unconstify(ShardRoute *, route));
+	MemoryContextSwitchTo(old);
+}
+
+void
+shard_routing_set_committed(void)
+{
+	ListCell *cell;
+
+	foreach (cell, shard_routing.sets)
+	{
+		const ShardRoute *route = lfirst(cell);
+		ShardCopySetKey key = key_of(route);
+
+		shard_copy_set_put(&key, route->set);
+	}
+	shard_routing.sets = NIL;
+}
+
+/* The entry of a copy's shard is there from the start. */
+static void
+load_copy(int32 type_id, int32 shard)
+{
+	MemoryContext old;
+	const ShardRoute *route;
+	ShardCopySetKey key;
+
+	if ((shard_routing.lanes & shard_lane_bit(shard_message_lane(type_id, shard))) == 0)
+		return;
+	old = MemoryContextSwitchTo(shard_routing.context);
+	route = shard_route_get(shard_routing.routes, type_id, shard);
+	MemoryContextSwitchTo(old);
+	if (route->set == NULL || route->set->n_nodes == 0)
+		return;
+	key = key_of(route);
+	shard_copy_set_reserve(&key);
+	shard_copy_set_put(&key, route->set);
+}
+
+void
+shard_routing_set_load(void)
+{
+	ShardArguments arguments = {0};
+	ShardShardRef *copies;
+	int count;
+
+	shard_copy_set_begin(MyDatabaseId, shard_routing.lanes);
+	SPI_connect();
+	shard_statement_run(&select_copies, &arguments, SPI_OK_SELECT);
+	count = (int) SPI_processed;
+	copies = SPI_palloc(sizeof(ShardShardRef) * Max(count, 1));
+	for (int i = 0; i < count; i++)
+		copies[i] = (ShardShardRef){.type_id = shard_statement_int4(i, 1),
+									.shard = shard_statement_int4(i, 2)};
+	SPI_finish();
+	for (int i = 0; i < count; i++)
+		load_copy(copies[i].type_id, copies[i].shard);
+	pfree(copies);
+}
+
+const ShardSet *
+shard_routing_set(int32 type_id, int32 shard)
+{
+	const ShardRoute *route = shard_route_known(shard_routing.routes, type_id, shard);
+
+	/* a turn was aborted that had changed it */
+	if (route != NULL && !route->loaded)
+	{
+		MemoryContext old = MemoryContextSwitchTo(shard_routing.context);
+
+		route = shard_route_get(shard_routing.routes, type_id, shard);
+		MemoryContextSwitchTo(old);
+	}
+	return route != NULL && route->set != NULL && route->set->n_nodes > 0 ? route->set : NULL;
+}
