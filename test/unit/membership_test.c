@@ -332,7 +332,8 @@ test_age(void)
 
 /*
  * A plan. Members by letter, node 1 first and oldest: u up, a amnesiac, s silent since lately,
- * S silent for long, l up and behind, j not up, d down. Digits: voters now and then.
+ * S silent for long, l up and behind, j not up, d down, g leaving with homes, G so and silent for long.
+ * Digits: voters now and then.
  */
 static void
 is_plan_for(const char *members, int32 self, int wish, const char *now, const char *then)
@@ -351,10 +352,11 @@ is_plan_for(const char *members, int32 self, int wish, const char *now, const ch
 
 		it->node = i + 1;
 		it->age = i + 1;
-		it->up = is != 'j' && is != 'd';
+		it->leaving = is == 'g' || is == 'G';
+		it->up = is != 'j' && is != 'd' && !it->leaving;
 		it->amnesiac = is == 'a';
 		it->caught_up = is != 'l';
-		it->silent = is == 's' ? 1 : is == 'S' ? SHARD_VOTER_REPLACE_AFTER : 0;
+		it->silent = is == 's' ? 1 : is == 'S' || is == 'G' ? SHARD_VOTER_REPLACE_AFTER : 0;
 		if (is == 'd')
 			it->silent = PG_INT64_MAX;
 	}
@@ -435,6 +437,27 @@ test_voters(void)
 	is_plan("j", "1", "");
 	is_plan("uuuud", "12345", "123");
 	is_plan("uuudd", "12345", "123");
+	/* Who leaves votes while it has homes, unless somebody else can; then those who stay are enough. */
+	is_plan("uug", "123", "");
+	is_plan("ugg", "123", "");
+	is_plan("usg", "123", "");
+	is_plan("uSg", "123", "");
+	is_plan("uuG", "123", "");
+	is_plan_for("ugu", 2, 0, "123", "");
+	is_plan("uguu", "123", "134");
+	is_plan("uguj", "123", "");
+	is_plan("ugul", "123", "");
+	is_plan("ugSu", "123", "124");
+	is_plan("uGgu", "123", "134");
+	is_plan("uuuug", "12345", "");
+	is_plan("uuugg", "12345", "");
+	is_plan("uuugj", "12345", "123");
+	is_plan("ujg", "123", "1");
+	is_plan("ug", "1", "");
+	is_plan_for("gu", 1, 0, "1", "2");
+	is_plan_for("gul", 1, 0, "1", "2");
+	is_plan("uug", "1", "");
+	is_plan("uugu", "1", "124");
 	/* Amnesiac voters go at once, and are taken again when they are not any more. */
 	is_plan("uua", "123", "1");
 	is_plan("uuau", "123", "124");

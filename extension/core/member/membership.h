@@ -163,6 +163,7 @@ typedef struct ShardVoterCandidate
 	int32 node;
 	int64 age;
 	bool up;		/* status */
+	bool leaving;	/* status, and it has homes still */
 	bool amnesiac;	/* says so (R12) */
 	bool caught_up; /* has learned what was decided until lately */
 	int64 silent;	/* for how long it has been unreachable; 0: it is not */

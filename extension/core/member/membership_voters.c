@@ -5,7 +5,9 @@
  * Voters are the oldest members that are up, an odd number of them. A voter that does its work stays,
  * whatever other members there are: each change is a risk. A voter that is silent for long is
  * replaced if another member can take its place; until then it stays, since it may come back and its
- * place costs nothing. A voter that forgot its promises goes at once, and so does one that leaves.
+ * place costs nothing. A voter that forgot its promises goes at once. One that leaves goes as soon as
+ * another member can take its place, else with its last home: its shards may take minutes to move, and
+ * the loss of any other voter must not stop them meanwhile.
  * Only members that know what was decided become voters. The result never depends on more than the
  * candidates say, and is never proposed without a majority of the members that vote now and of those
  * that shall.
@@ -21,10 +23,11 @@
 /* How much a candidate is wanted, best first. */
 typedef enum Rank
 {
-	RANK_SELF,	 /* the coordinator, if it votes already */
-	RANK_KEPT,	 /* votes, does its work */
-	RANK_NEW,	 /* could */
-	RANK_SILENT, /* votes, silent for long: better than none */
+	RANK_SELF,	  /* the coordinator, if it votes already */
+	RANK_KEPT,	  /* votes, does its work */
+	RANK_NEW,	  /* could */
+	RANK_LEAVING, /* votes, and has homes to give away before it goes */
+	RANK_SILENT,  /* votes, silent for long: better than none */
 	RANK_NEVER
 } Rank;
 
@@ -56,14 +59,19 @@ static Rank
 rank_of(const ShardVoterCandidate *candidate, int32 self, const ShardVotersRecord *voters,
 		int64 replace_after)
 {
-	if (!candidate->up)
+	if (!candidate->up && !candidate->leaving)
 		return RANK_NEVER;
 #ifndef SHARD_MUTANT_AMNESIAC_BECOMES_VOTER_AT_ONCE
 	if (candidate->amnesiac)
 		return RANK_NEVER;
 #endif
 	if (!votes(voters, candidate->node))
-		return candidate->silent == 0 && candidate->caught_up ? RANK_NEW : RANK_NEVER;
+		return candidate->up && candidate->silent == 0 && candidate->caught_up ? RANK_NEW
+																			   : RANK_NEVER;
+#ifndef SHARD_MUTANT_LEAVERS_VOTE_ON
+	if (candidate->leaving)
+		return candidate->silent < replace_after ? RANK_LEAVING : RANK_SILENT;
+#endif
 	if (candidate->node == self)
 		return RANK_SELF;
 	return candidate->silent < replace_after ? RANK_KEPT : RANK_SILENT;
@@ -151,7 +159,7 @@ shard_membership_plan_voters(ShardVoterCandidate *candidates, int n_candidates, 
 							 int32 next[SHARD_MAX_VOTERS])
 {
 	Rank *ranks = palloc(sizeof(Rank) * Max(n_candidates, 1));
-	int up = 0;
+	int members = 0;
 	int n;
 
 	if (n_candidates > 1)
@@ -159,9 +167,9 @@ shard_membership_plan_voters(ShardVoterCandidate *candidates, int n_candidates, 
 	for (int i = 0; i < n_candidates; i++)
 	{
 		ranks[i] = rank_of(&candidates[i], self, voters, replace_after);
-		up += candidates[i].up ? 1 : 0;
+		members += candidates[i].up || candidates[i].leaving ? 1 : 0;
 	}
-	n = take(candidates, n_candidates, ranks, shard_membership_voter_count(up, wish), next);
+	n = take(candidates, n_candidates, ranks, shard_membership_voter_count(members, wish), next);
 	pfree(ranks);
 	if (n > 0 && n % 2 == 0)
 		n--;

@@ -474,6 +474,12 @@ shard_roster_voters(ShardRoster *roster, int64 now, ShardProposer *proposer)
 		candidate->node = entries[i].key.a;
 		candidate->age = record.age;
 		candidate->up = record.status == SHARD_MEMBER_UP;
+#ifndef SHARD_MUTANT_VOTES_END_WITH_THE_WISH
+		candidate->leaving = record.status == SHARD_MEMBER_LEAVING && member && member->had_homes;
+#endif
+#ifdef SHARD_MUTANT_VOTES_WITHOUT_HOMES
+		candidate->leaving = record.status == SHARD_MEMBER_LEAVING;
+#endif
 		candidate->amnesiac = member && member->amnesiac;
 		candidate->silent = silence(roster, now, candidate->node, &record);
 		candidate->caught_up =
