@@ -43,6 +43,7 @@ static const char *const names[] = {
 	[FAULT_UNHOST] = "unhost",
 	[FAULT_TYPES] = "types",
 	[FAULT_LIE] = "lie",
+	[FAULT_HEADLESS] = "headless",
 };
 
 /* How often each kind is chosen, relative to the others; rare ones end a node for good. */
@@ -80,6 +81,7 @@ static const int weights[] = {
 	[FAULT_UNHOST] = 12,
 	[FAULT_TYPES] = 60,
 	[FAULT_LIE] = 60,
+	[FAULT_HEADLESS] = 60,
 };
 
 const char *
@@ -126,7 +128,7 @@ uint64
 fault_wanted(void)
 {
 	return UINT64CONST(1) << FAULT_UNHOST | UINT64CONST(1) << FAULT_TYPES |
-		   UINT64CONST(1) << FAULT_LIE;
+		   UINT64CONST(1) << FAULT_LIE | UINT64CONST(1) << FAULT_HEADLESS;
 }
 
 /* What ends by an operator's decision alone: copies that come up. */
@@ -299,6 +301,9 @@ fault_apply(World *world, const Fault *fault)
 			break;
 		case FAULT_LEAVE:
 			fault_leave(world, instance, fault);
+			break;
+		case FAULT_HEADLESS:
+			fault_headless(world, instance, fault);
 			break;
 		case FAULT_DOWN:
 			fault_operate(world, SHARD_COMMAND_DOWN, fault->a + 1, NULL);

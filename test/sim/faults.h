@@ -33,6 +33,9 @@ extern void fault_operator_looks(World *world, Instance *none, int64 a, int64 b,
 								 size_t length);
 extern Instance *fault_new_instance(World *world); /* NULL: there are enough */
 
+/* fault_leave.c */
+extern void fault_headless(World *world, Instance *leaver, const Fault *fault);
+
 /* fault_copy.c */
 extern void fault_clone(World *world, Instance *instance, const Fault *fault);
 extern void fault_restore(World *world, Instance *instance, const Fault *fault);

@@ -41,8 +41,8 @@ static const char *const names[] = {
 };
 
 /* Is the instance of a node that is there to stay? */
-static bool
-is_of_cluster(const Instance *instance)
+bool
+liveness_of_cluster(const Instance *instance)
 {
 	return instance->exists && !instance->retired && !instance->shadow && instance->joined &&
 		   instance->node_id != 0;
@@ -52,7 +52,7 @@ is_of_cluster(const Instance *instance)
 static bool
 must_go_on(const Instance *instance)
 {
-	return is_of_cluster(instance) && instance->lost == WORLD_LOST_NOT && instance->up &&
+	return liveness_of_cluster(instance) && instance->lost == WORLD_LOST_NOT && instance->up &&
 		   !(instance->node && shard_node_fenced(instance->node));
 }
 
@@ -102,7 +102,7 @@ may_be_lost(World *world, uint32 lost)
 	{
 		const Instance *instance = &world->instances[i];
 
-		if (!is_of_cluster(instance) || !instance->node)
+		if (!liveness_of_cluster(instance) || !instance->node)
 			continue;
 		n_cluster++;
 		n_lost += (lost >> i) & 1;
@@ -162,7 +162,7 @@ liveness_cut(World *world)
 	{
 		Instance *instance = &world->instances[(start + i) % world->n_instances];
 
-		if (!is_of_cluster(instance) || !instance->node ||
+		if (!liveness_of_cluster(instance) || !instance->node ||
 			!may_be_lost(world, lost | 1U << instance->index))
 			continue;
 		lost |= 1U << instance->index;

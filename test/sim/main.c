@@ -28,7 +28,7 @@ static const char *const usage =
 	"  --nodes N       nodes at the start, 1 to 9 (from the seed)\n"
 	"  --seconds N     troubled part of a history (60)\n"
 	"  --faults N      faults of a history (from the seed)\n"
-	"  --only A,B      kinds of faults (all but unhost, types and lie)\n"
+	"  --only A,B      kinds of faults (all but unhost, types, lie and headless)\n"
 	"  --list          print the kinds of faults\n"
 	"  --liveness      nodes are lost for ever, and the others must go on (from the seed)\n"
 	"  --leased        with a type that needs leases (from the seed)\n"

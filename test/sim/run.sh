@@ -2,8 +2,9 @@
 # usage: run.sh [WHOLE [CONTROL [FLOW [LIFE [COPIES]]]]]
 #
 # Runs histories: of whole clusters (400), of the control plane alone (900), of the data plane alone (800), of the life of
-# entities (1000) and of copies of shards (300); a sixth as many as of whole clusters have nodes that host their types no more for a while, half as many as of
-# the control plane a type that comes and goes, and as many somebody who speaks in members' names; a seventh has a type with replicas. The first quarter of each
+# entities (1000) and of copies of shards (300); a sixth as many as of whole clusters have nodes that host their types no
+# more for a while, half as many as of the control plane a type that comes and goes, and as many somebody who speaks in
+# members' names; a third as many coordinators that die at a step of a leave; a seventh has a type with replicas. The first quarter of each
 # mode, but none of those with options, runs under the address and undefined-behaviour sanitizers, which take five times as long; see night.sh for more.
 # Prints TAP; what fails is made small and printed with the seed that brings it back.
 set -euo pipefail
@@ -34,7 +35,7 @@ run_part() {  # number, mode, first seed, seeds, options
   fi
 }
 
-echo "1..$((5 * parts + 5))"
+echo "1..$((5 * parts + 6))"
 number=0
 for ((part = 0; part < parts; part++)); do
   for mode in whole control flow life copies; do
@@ -52,6 +53,8 @@ number=$((number + 1))
 run_part "$number" control 1 $(((control + 1) / 2)) --only types,crash,control_crash,partition,down >"$work/$number.tap" &
 number=$((number + 1))
 run_part "$number" control 1 $(((control + 1) / 2)) --only lie,crash,control_crash,partition,move >"$work/$number.tap" &
+number=$((number + 1))
+run_part "$number" control 1 $(((control + 2) / 3)) --only headless,join >"$work/$number.tap" &
 number=$((number + 1))
 run_part "$number" control 80001 $(((control + 6) / 7)) --journal >"$work/$number.tap" &
 number=$((number + 1))

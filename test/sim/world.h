@@ -67,9 +67,10 @@ typedef enum FaultKind
 	FAULT_EVACUATE,		   /* a node is to be emptied, for a while */
 	FAULT_STOP,			   /* a server goes down in good order */
 	FAULT_STOP_COORDINATOR,
-	FAULT_UNHOST, /* a node is a proxy of its types for a while; only where it is asked for */
-	FAULT_TYPES,  /* a node starts a type, or drops it (C9); only where it is asked for */
-	FAULT_LIE,	  /* somebody speaks in a member's name (T7); only where it is asked for */
+	FAULT_UNHOST,	/* a node is a proxy of its types for a while; only where it is asked for */
+	FAULT_TYPES,	/* a node starts a type, or drops it (C9); only where it is asked for */
+	FAULT_LIE,		/* somebody speaks in a member's name (T7); only where it is asked for */
+	FAULT_HEADLESS, /* the coordinator dies at a step of a leave; only where it is asked for */
 	FAULT_KINDS
 } FaultKind;
 
@@ -355,6 +356,7 @@ extern void plans_destroy(World *world);
 extern bool plans_have_no_trace(const World *with, const World *refused, char *text, size_t size);
 
 /* liveness.c */
-extern void liveness_cut(World *world);	  /* some nodes are lost, from now on */
+extern bool liveness_of_cluster(const Instance *instance); /* of a node that is there to stay */
+extern void liveness_cut(World *world);					   /* some nodes are lost, from now on */
 extern void liveness_block(World *world); /* their links, after others were mended */
 extern bool liveness_settled(World *world, char *why, size_t size);
