@@ -27,7 +27,7 @@ $one->sql(start_kept(''));
 like($one->error_of(q{SELECT shard_alter('kept', 'replicas', '2')}), qr/0A000.*"replicas" of entity type "kept" cannot be altered yet/s, 'it cannot be altered');
 like($one->error_of(q{SELECT shard_start('kept', 'keep', 12)}), qr/"replicas" is 1, asked for 0/, 'nor by another start');
 is($one->sql(q{SELECT settings->>'replicas' || ' ' || (settings->>'min_insync') || ' ' || (settings->>'on_too_few') FROM shard_types}), '1 2 run', 'it is shown');
-$two->wait_until(q{SELECT EXISTS (SELECT FROM shard_type_names WHERE type_name = 'kept')}, 'the type to be known');
+$two->wait_until(q{SELECT EXISTS (SELECT FROM shard_current_regions WHERE type_name = 'kept')}, 'the type to be known');
 like($two->error_of(q{SELECT shard_start('kept', 'keep', 12)}), qr/other settings: "replicas"/, 'all members have to agree');
 
 # --- fewer hosts than wanted -------------------------------------------------------------------------
