@@ -69,6 +69,9 @@ store(const ShardRoute *route)
 	ShardArguments arguments = {0};
 	Datum nodes[SHARD_MAX_HOMES];
 
+#ifdef SHARD_MUTANT_SETS_IN_MEMORY_ALONE
+	return;
+#endif
 	shard_statement_add(&arguments, Int32GetDatum(route->type_id), false);
 	shard_statement_add(&arguments, Int32GetDatum(route->shard), false);
 	if (set->n_nodes == 0)
@@ -95,9 +98,7 @@ shard_routing_set_write(const ShardRoute *route)
 	ShardCopySetKey key = key_of(route);
 	MemoryContext old;
 
-#ifndef SHARD_MUTANT_SETS_IN_MEMORY_ALONE
 	store(route);
-#endif
 	if (route->set->n_nodes > 0)
 		shard_copy_set_reserve(&key);
 	old = MemoryContextSwitchTo(shard_routing.later);
