@@ -38,7 +38,9 @@ sub learned
 sub fact
 {
 	my ($section, $n, $node, $epoch, %opt) = @_;
-	return section($section, join('', map { wire_int($_) } $type, $opt{shard} // $shard, $n, $node, $epoch, $opt{lost} // 0, $opt{move} // 0), 1);
+	my $bytes = join('', map { wire_int($_) } $type, $opt{shard} // $shard, $n, $node, $epoch, $opt{lost} // 0, $opt{move} // 0, $opt{want} // 0);
+	$bytes .= wire_uint(scalar @{ $opt{backups} }) . join('', map { wire_int($_) } @{ $opt{backups} }) if $opt{want};
+	return section($section, $bytes, 1);
 }
 
 sub tells { my ($bytes) = @_; return ($liar->call(call_sql('receive', $liar->head . $bytes)))[1]; }
@@ -58,6 +60,7 @@ my @lies = (
 	[ 'of that version, in the next epoch', FACTS, $n, 2, $epoch + 1 ],
 	[ 'of one between that and the newest', FACTS, $upto, 2, $epoch + 1 ],
 	[ 'that its state is lost', FACTS, $n, 1, $epoch, lost => $epoch ],
+	[ 'with copies that it has not', FACTS, $n, 1, $epoch, want => 2, backups => [2] ],
 	[ 'with an answer that refuses', REFUSED, FAR, 3, $epoch + 1 ],
 	[ 'with one, of a version to come', REFUSED, $upto + 100, 3, $epoch + 1 ],
 	[ 'of a shard that nobody has met', FACTS, FAR, 1, 7, shard => $shard + 1 ]);
@@ -72,6 +75,7 @@ tell_it($entity, 1);
 is(states(), $states, 'no state was deleted');
 is((learned())[3], 1, 'the shard is where it was');
 is($first->sql("SELECT count(*) FROM shard.route WHERE type_id = $type AND (n >= " . FAR . ' OR shard = ' . ($shard + 1) . ' AND epoch = 7)'), 0, 'nothing was learned from it');
+is($first->sql('SELECT count(*) FROM shard.copy'), 0, 'nor of copies');
 
 # Later facts count: there, and back.
 for my $to (3, 1)
