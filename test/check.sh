@@ -93,6 +93,13 @@ count_tap() {  # log, exit status
   count "$good" "$bad"
 }
 
+# What failed, once more at the end: who sees the last lines only is to know as well.
+remember() {  # name, log, exit status
+  [ "$3" != 0 ] || return 0
+  echo "FAILED $1" >>"$work/failures"
+  { grep -hE -A2 '^(not ok |test .*\.\.\. FAILED|# stopped)' "$2" | grep -v '^ok' | cut -c 1-160 | head -6; } >>"$work/failures" || true
+}
+
 # Runs a command within what is left of the time limit, output to a log. In the background, since
 # a shell that waits for a command in the foreground hears no signal.
 run_logged() {  # log, command ...
@@ -154,6 +161,7 @@ tier_lint() {
   local log=$work/lint.log status=0
   run_logged "$log" test/lint.sh "$build/shard.so" || status=$?
   count_tap "$log" "$status"
+  remember lint "$log" "$status"
   if [ "$status" = 0 ]; then grep -E '^(not )?ok' "$log"; else cat "$log"; fi
 }
 
@@ -182,6 +190,7 @@ run_script() {  # tier, lines of an excerpt, script and its arguments
   run_logged "$log" "${@:3}" || status=$?
   count_tap "$log" "$status"
   grep -E '^((not )?ok|# [0-9]+ histories)' "$log" || true
+  remember "$1" "$log" "$status"
   [ "$status" = 0 ] || excerpt "$1" "$log" "$2"
 }
 
@@ -194,6 +203,7 @@ tier_models() {
 report() {  # name, log, exit status, seconds
   printf '%-6s %s (%s%s)\n' "$([ "$3" = 0 ] && echo ok || echo FAILED)" "$1" \
     "$(grep -cE '^(not )?ok ([0-9]|-)' "$2" || true)" "${4:+, $4 s}"
+  remember "$1" "$2" "$3"
 }
 
 # pg_regress and its isolation twin print a line per test: "test name ... ok" in 15, "ok 1 - name"
@@ -220,6 +230,7 @@ run_regress() {  # tier, runner, input folder, tests
   else
     count 1 0
   fi
+  remember "$tier" "$output.log" "$status"
   [ "$status" != 0 ] || return 0
   excerpt "$tier: differences" "$output/regression.diffs" 200
   [ -s "$output/regression.diffs" ] || excerpt "$tier" "$output.log" 40
@@ -447,6 +458,7 @@ if [ -n "$lane" ]; then
   count "$more_passed" "$more_failed"
 fi
 
+[ ! -s "$work/failures" ] || { say "what failed"; cat "$work/failures"; }
 clean_up
 trap - EXIT
 echo "$passed passed, $failed failed"
