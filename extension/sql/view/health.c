@@ -137,6 +137,8 @@ static const ShardStatement in_tables = {
 
 struct ShardHealth
 {
+	MemoryContext
+		context; /* of the call; parts add while SPI has a context of its own, which ends before */
 	Datum *text;
 	int count;
 	int capacity;
@@ -147,6 +149,9 @@ void
 shard_health_add(ShardHealth *problems, const char *text)
 {
 	char *visible;
+#ifndef SHARD_MUTANT_HEALTH_IN_SPI
+	MemoryContext old = MemoryContextSwitchTo(problems->context);
+#endif
 
 	if (problems->count >= problems->capacity)
 	{
@@ -157,6 +162,9 @@ shard_health_add(ShardHealth *problems, const char *text)
 	shard_text_visible(visible, text);
 	problems->text[problems->count++] = CStringGetTextDatum(visible);
 	pfree(visible);
+#ifndef SHARD_MUTANT_HEALTH_IN_SPI
+	MemoryContextSwitchTo(old);
+#endif
 }
 
 static bool
@@ -312,20 +320,13 @@ check_inbox(ShardHealth *problems, ShardDatabase *db)
 static void
 check_tables(ShardHealth *problems)
 {
-	MemoryContext context = CurrentMemoryContext;
 	ShardSecurity security = {0};
 
 	shard_security_begin_system(&security);
 	SPI_connect();
 	shard_statement_once_read(&in_tables, NULL, 0);
 	for (uint64 i = 0; i < SPI_processed; i++)
-	{
-		const char *text = shard_statement_text(i, 1);
-		MemoryContext old = MemoryContextSwitchTo(context);
-
-		shard_health_add(problems, text);
-		MemoryContextSwitchTo(old);
-	}
+		shard_health_add(problems, shard_statement_text(i, 1));
 	SPI_finish();
 	shard_security_end(&security);
 }
@@ -405,7 +406,7 @@ check_all(ShardHealth *problems)
 Datum
 shard_health(PG_FUNCTION_ARGS)
 {
-	ShardHealth problems = {.capacity = 8};
+	ShardHealth problems = {.context = CurrentMemoryContext, .capacity = 8};
 	TupleDesc desc;
 	Datum values[2];
 	bool nulls[2] = {false};

@@ -435,7 +435,6 @@ is_stray(const ShardHomeRecord *home, int32 self, bool staged, int32 epoch, int6
 static void
 check_strays(ShardHealth *health, const ShardMap *map, ShardArena *arena, int32 self)
 {
-	MemoryContext context = CurrentMemoryContext;
 	ShardSecurity security = {0};
 
 	shard_security_begin_system(&security);
@@ -454,18 +453,15 @@ check_strays(ShardHealth *health, const ShardMap *map, ShardArena *arena, int32 
 			shard_map_value(map, (ShardMapKey){SHARD_MAP_TYPE, type_id, 0});
 		ShardHomeRecord home;
 		ShardTypeRecord type;
-		MemoryContext old;
 
 		if (entry == NULL || known == NULL || !shard_record_get_home(entry, &home) ||
 			!shard_record_get_type(known, &type, arena) ||
 			!is_stray(&home, self, strcmp(state, "staged") == 0, epoch, move_id))
 			continue;
-		old = MemoryContextSwitchTo(context);
 		shard_health_add(health, psprintf("entity type \"%s\": shard %d is %s here in epoch %d for "
 										  "move " INT64_FORMAT
 										  ", which the cluster has not decided; see shard_homes",
 										  type.name, shard, state, epoch, move_id));
-		MemoryContextSwitchTo(old);
 	}
 	SPI_finish();
 	shard_security_end(&security);
@@ -477,7 +473,6 @@ check_strays(ShardHealth *health, const ShardMap *map, ShardArena *arena, int32 
 static void
 check_failing(ShardHealth *health)
 {
-	MemoryContext context = CurrentMemoryContext;
 	ShardSecurity security = {0};
 	ShardArguments arguments = {0};
 
@@ -486,13 +481,7 @@ check_failing(ShardHealth *health)
 	SPI_connect();
 	shard_statement_once_read(&failing, &arguments, 20);
 	for (uint64 i = 0; i < SPI_processed; i++)
-	{
-		const char *text = shard_statement_text(i, 1);
-		MemoryContext old = MemoryContextSwitchTo(context);
-
-		shard_health_add(health, text);
-		MemoryContextSwitchTo(old);
-	}
+		shard_health_add(health, shard_statement_text(i, 1));
 	SPI_finish();
 	shard_security_end(&security);
 }

@@ -76,7 +76,6 @@ typedef struct Strange
 static void
 check_orphans(ShardHealth *health)
 {
-	MemoryContext context = CurrentMemoryContext;
 	ShardSecurity security = {0};
 	ListCell *cell;
 
@@ -85,7 +84,6 @@ check_orphans(ShardHealth *health)
 	foreach (cell, shard_state_orphans())
 	{
 		const ShardStateOrphan *orphan = lfirst(cell);
-		MemoryContext old = MemoryContextSwitchTo(context);
 
 		if (!orphan->busy)
 			shard_health_add(
@@ -95,7 +93,6 @@ check_orphans(ShardHealth *health)
 					"entities do not use them, and while this node is alone no other can join; bring the type back as \"Backup and restore\" in doc/operations.md says, or drop "
 					"the table",
 					orphan->table));
-		MemoryContextSwitchTo(old);
 	}
 	SPI_finish();
 	shard_security_end(&security);
