@@ -180,7 +180,7 @@ relation_changed(Datum arg, Oid relid)
 
 /*
  * Takes the shared lock of the extension, once per transaction, and holds it to the end of it, whatever becomes of
- * subtransactions. With nowait, false if another session is dropping or altering the extension.
+ * subtransactions. With nowait, false if another session is dropping or altering the extension, or has just dropped it.
  */
 bool
 shard_catalog_lock(bool nowait)
@@ -197,6 +197,8 @@ shard_catalog_lock(bool nowait)
 
 		/* The session that was waited for may have dropped the extension, or created it again. */
 		AcceptInvalidationMessages();
+		if (nowait && shard_catalog_find() == NULL)
+			return false;
 		if (shard_catalog_get()->extension == extension)
 		{
 			locked_in = ShardMyLxid;

@@ -32,8 +32,8 @@ extern const ShardCatalog *shard_catalog_get(void);
 
 /*
  * Takes the shared lock of the extension, once per transaction, before anything else of the extension (W3): DROP and
- * ALTER EXTENSION wait for its holders, and no cycle arises. With nowait, false if another session holds it alone;
- * error 55000 if the extension is gone. It is no lock that SQL can name.
+ * ALTER EXTENSION wait for its holders, and no cycle arises. With nowait, false if another session holds it alone,
+ * or held it a moment ago and dropped the extension; error 55000 if that was gone before. It is no lock that SQL can name.
  */
 extern bool shard_catalog_lock(bool nowait);
 
