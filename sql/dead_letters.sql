@@ -45,6 +45,7 @@ SELECT state FROM shard_entity.number;
 -- Everybody sees that there are some; what they say is for members of the owner.
 SELECT type_name, entity_id, message, sqlstate, error, context IS NULL AS no_context, attempts
 FROM shard_dead_letters ORDER BY type_name DESC, id;
+SELECT array_agg(id) AS ids FROM shard_dead_letters \gset
 SET ROLE regress_shard_other;
 SELECT type_name, entity_id, message, sqlstate, error FROM shard_dead_letters ORDER BY type_name DESC, id;
 
@@ -57,7 +58,7 @@ CREATE TEMPORARY TABLE letter AS SELECT message_id FROM shard_dead_letters WHERE
 
 -- Nobody sends another's again; without arguments, each his own.
 SELECT shard_redrive(type_name => 'number');
-SELECT shard_redrive((SELECT array_agg(id) FROM shard_dead_letters));
+SELECT shard_redrive(:'ids');
 SELECT shard_redrive(type_name => 'no such type');
 SELECT shard_redrive('{0}');
 CREATE FUNCTION letters_test.number_of(message jsonb) RETURNS int4 LANGUAGE sql
@@ -116,9 +117,10 @@ SELECT shard_drain();
 SELECT shard_discard(type_name => 'number');
 RESET ROLE;
 GRANT EXECUTE ON FUNCTION shard_discard TO regress_shard_owner, regress_shard_other;
+SELECT array_agg(id) AS ids FROM shard_dead_letters \gset
 SET ROLE regress_shard_other;
 SELECT shard_discard(type_name => 'number');
-SELECT shard_discard((SELECT array_agg(id) FROM shard_dead_letters));
+SELECT shard_discard(:'ids');
 SELECT shard_discard(type_name => 'ids'), shard_discard('{}'), shard_discard('{0}');
 SET ROLE regress_shard_owner;
 SELECT shard_discard();

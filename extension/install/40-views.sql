@@ -287,7 +287,8 @@ CREATE TRIGGER inbox_insert INSTEAD OF INSERT ON @extschema@.shard_inbox
 FOR EACH ROW EXECUTE FUNCTION shard.inbox_insert();
 
 CREATE VIEW @extschema@.shard_dead_letters AS
-SELECT d.id, d.at, t.type_name, CASE WHEN shard.payload_readable(d.type_id) THEN d.entity END AS entity_id,
+SELECT CASE WHEN shard.payload_readable(d.type_id) THEN d.id END AS id, d.at, t.type_name,
+       CASE WHEN shard.payload_readable(d.type_id) THEN d.entity END AS entity_id,
        shard.payload_json(d.type_id, d.payload) AS message,
        CASE WHEN shard.payload_readable(d.type_id) THEN d.sqlstate END AS sqlstate,
        CASE WHEN shard.payload_readable(d.type_id) THEN d.error END AS error,

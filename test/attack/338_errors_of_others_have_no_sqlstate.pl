@@ -24,5 +24,12 @@ for my $view (sort keys %raised)
 	is($server->as('eve', "SELECT count(*), count(sqlstate) FROM $view"), '1|0', "G12: others see in $view that there is something, and not which error");
 	is($server->as('eve', "SELECT count(*) FROM $view WHERE sqlstate = '$raised{$view}'"), 0, 'G12: nor by a condition');
 }
+
+# Who cleans up what is old gives all ids that he sees, and is not stopped by letters of others.
+is($server->as('eve', 'SELECT count(*), count(id) FROM shard_dead_letters'), '1|0', 'others see no id of a dead letter');
+$server->safe_psql('postgres', 'GRANT EXECUTE ON FUNCTION shard_discard, shard_redrive TO eve, alice');
+my $all = q{SELECT %s(coalesce(array_agg(id), '{}')) FROM shard_dead_letters};
+is($server->as('eve', sprintf($all, $_)), 0, "so $_() of all has none, and is no error") for qw(shard_redrive shard_discard);
+is($server->as('alice', sprintf($all, 'shard_discard')), 1, 'and hers are hers');
 $server->log_is_clean;
 done_testing();

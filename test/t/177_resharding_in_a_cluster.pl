@@ -73,9 +73,12 @@ my $sound = ShardMutant::prove(
 		broken_by => ['RESHARD_BEFORE_LEAVING'],
 		run => sub {
 			$one->sql(q{SELECT shard_stop_type('note')});
+			my $homes = q{SELECT string_agg(shard || ' ' || node || ' ' || phase, ',' ORDER BY shard) FROM shard_homes WHERE type_name = 'note'};
+			my $before = $one->sql($homes);
 			my $error = $one->error_of(q{CALL shard_reshard('note', 31)}) // '';
 			my $left = $one->sql('SELECT count(*) FROM shard_reshardings');
-			return (($error =~ /55006: cannot reshard entity type "note": the cluster has it still/ ? 'refused ' : $error) . $left, 'refused 0');
+			return (($error =~ /55006: cannot reshard entity type "note": the cluster has it still/ ? 'refused ' : $error)
+				. $left . ($one->sql($homes) eq $before ? '' : ', and shards went elsewhere'), 'refused 0');
 		},
 	},
 	{

@@ -278,6 +278,44 @@ check_still(const ShardAdminType *type)
 }
 
 /*
+ * Errors while a shard of the type lives at another member: as soon as this one has the type no more, all of its shards
+ * would go there.
+ */
+static void
+check_homes(const ShardAdminType *type)
+{
+	ShardMap *map = shard_cluster_map_read();
+	ShardBoardView view;
+
+#ifdef SHARD_MUTANT_RESHARD_BEFORE_LEAVING
+	return;
+#endif
+	shard_board_get(shard_shmem_database(), &view);
+	for (int32 shard = 0; shard < number_of(type); shard++)
+	{
+		const ShardMapEntry *entry =
+			shard_map_value(map, (ShardMapKey){SHARD_MAP_HOME, type->type_id, shard});
+		const ShardMemberRecord *member;
+		ShardHomeRecord home;
+		int32 node;
+
+		if (entry == NULL || !shard_record_get_home(entry, &home))
+			continue;
+		node = shard_record_home_node(&home);
+		member = node == view.node ? NULL : shard_command_member(node);
+		if (member != NULL && !shard_membership_is_gone(member->status))
+			ereport(
+				ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("cannot reshard entity type \"%s\": the cluster has it still", type->name),
+				 errdetail("Shard %d lives at node %d.", shard, node),
+				 errhint("Bring all of its shards here, and drop the type at all other members: "
+						 "see \"Another number of shards\" in doc/operations.md.")));
+	}
+	shard_map_destroy(map);
+}
+
+/*
  * The state table was dropped on the way, which nobody else makes again before the way is at its end: what is there of
  * the type besides goes on to its shards. States of a backup are put in afterwards, before the type is started.
  */
@@ -311,6 +349,7 @@ write_row(Call *call, ShardAdminType *stored)
 	{
 		check_stopped(stored);
 		check_still(stored);
+		check_homes(stored);
 	}
 	row.type_id = stored->type_id;
 	row.number_of_shards = number_of(&call->wanted);
