@@ -78,6 +78,7 @@ declare -A noticed_by=(
   [RESHARD_SKIPS_ROWS]=$reshard   # entities of a step that is done again are passed
   [RESHARD_LEAVES_TIMERS]=$reshard   # timers stay with the former shards
   # of what nodes do to one another
+  [RESHARD_BESIDE_SENDERS]=$reshard  # a type gets its new number while senders commit messages to the old one
   [RESHARD_BEFORE_LEAVING]=$reshard_cluster  # a type is resharded here while other nodes have entities of it
   [CLAIMS_FORGOTTEN]=$reshard_cluster  # shards that a node has are given to others as new ones
   [SETS_IN_MEMORY_ALONE]=test/t/360_sets_of_shards_stay.pl  # a node forgets at its end which copies it has

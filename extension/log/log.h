@@ -149,6 +149,7 @@ typedef struct ShardLogWaiting
 
 /*
  * Counts the messages that are still to be handled by the positions that the snapshot sees; rows below are not read.
- * Messages committed since count, too. Does not wait for locks.
+ * Messages committed since count, too; with commands also what starts and passivates entities and cancels timers. Does
+ * not wait for locks.
  */
-extern ShardLogWaiting shard_log_waiting(int32 type_id, Snapshot snapshot);
+extern ShardLogWaiting shard_log_waiting(int32 type_id, bool commands, Snapshot snapshot);

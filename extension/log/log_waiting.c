@@ -17,6 +17,7 @@
 typedef struct Count
 {
 	int32 type_id;
+	bool commands;
 	ShardLogPositions positions;
 	ShardLogWaiting found;
 } Count;
@@ -26,7 +27,8 @@ static bool
 is_message(const Count *count, const ShardRowFixed *row)
 {
 	return row->type_id == count->type_id && row->chunk == 0 &&
-		   (shard_kind_is_message(row->kind) || row->kind == SHARD_KIND_SCHEDULE);
+		   (count->commands ? shard_kind_is_for_entity(row->kind)
+							: shard_kind_is_message(row->kind) || row->kind == SHARD_KIND_SCHEDULE);
 }
 
 static bool
@@ -66,7 +68,7 @@ count_pending(const ShardRowFixed *row, void *arg)
 }
 
 ShardLogWaiting
-shard_log_waiting(int32 type_id, Snapshot snapshot)
+shard_log_waiting(int32 type_id, bool commands, Snapshot snapshot)
 {
 	Count *count = palloc0(sizeof(Count));
 	SnapshotData dirty;
@@ -75,6 +77,7 @@ shard_log_waiting(int32 type_id, Snapshot snapshot)
 
 	InitDirtySnapshot(dirty);
 	count->type_id = type_id;
+	count->commands = commands;
 	shard_log_position_read(snapshot, &count->positions);
 	scan.from = count->positions.lowest;
 	shard_log_read(&scan);

@@ -14,6 +14,7 @@
 
 #include "core/base/message.h"
 #include "registry/guest.h"
+#include "registry/reshard_lock.h"
 #include "log/log.h"
 #include "log/session.h"
 #include "shared/shmem.h"
@@ -158,9 +159,6 @@ check_types(const List *types)
 {
 	ListCell *cell;
 
-	if (types == NIL)
-		return;
-	AcceptInvalidationMessages();
 	foreach (cell, types)
 	{
 		int32 type_id = lfirst_int(cell);
@@ -176,6 +174,67 @@ check_types(const List *types)
 				 errdetail("Nothing that this transaction has sent is sent."),
 				 errhint("See view shard_types for what there is.")));
 	}
+}
+
+/*
+ * In a worker, whose error makes the turn begin again: then its handlers send to the type that has the name now. To a type
+ * that has none they have sent for the last time (see above).
+ */
+static void
+check_name(int32 type_id)
+{
+	const char *name = shard_registry_last_name(type_id);
+
+	if (name != NULL && shard_registry_find(name) != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("entity type \"%s\" was resharded, or started anew, while it was sent to",
+						name)));
+}
+
+/*
+ * A type that is stopped may get another number (E64): its senders wait here while that is being done. Returns those types,
+ * which are to be looked at once more.
+ */
+static List *
+wait_for_resharding(const List *types, List *stopped)
+{
+	bool worker = shard_shmem_my_worker() != NULL;
+	ListCell *cell;
+
+	foreach (cell, types)
+	{
+		int32 type_id = lfirst_int(cell);
+		const ShardType *type = shard_registry_known(type_id);
+
+		if (type == NULL && worker)
+			check_name(type_id);
+		if (type == NULL || type->mode != SHARD_MODE_STOPPED)
+			continue;
+		if (!shard_reshard_lock_send(type_id, worker))
+			ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+							errmsg("entity type \"%s\" is being resharded", type->name)));
+		stopped = list_append_unique_int(stopped, type_id);
+	}
+	return stopped;
+}
+
+static void
+write_rows(void)
+{
+	const List *types = pending_types();
+	List *stopped = NIL;
+
+	shard_log_flush();
+	if (told_types == NIL && told_by_guests == NIL)
+		return;
+	AcceptInvalidationMessages();
+	stopped = wait_for_resharding(told_types, stopped);
+	stopped = wait_for_resharding(told_by_guests, stopped);
+	if (stopped != NIL)
+		AcceptInvalidationMessages();
+	check_types(types);
+	check_types(stopped);
 }
 
 static void
@@ -194,13 +253,8 @@ at_xact_event(XactEvent event, void *arg)
 	{
 		case XACT_EVENT_PRE_COMMIT:
 		case XACT_EVENT_PRE_PREPARE:
-		{
-			const List *types = pending_types();
-
-			shard_log_flush();
-			check_types(types);
+			write_rows();
 			break;
-		}
 		case XACT_EVENT_COMMIT:
 			wake_workers();
 			forget();

@@ -136,7 +136,7 @@ look(int32 type_id)
 	Waiting waiting;
 
 	PushActiveSnapshot(GetLatestSnapshot());
-	waiting.log = shard_log_waiting(type_id, GetActiveSnapshot());
+	waiting.log = shard_log_waiting(type_id, false, GetActiveSnapshot());
 	waiting.kept = count_rows(type_id, "held", MESSAGES) + count_rows(type_id, "parked", "");
 	waiting.timers = count_rows(type_id, "timer", "");
 	waiting.dead = count_rows(type_id, "dead_letter", "");

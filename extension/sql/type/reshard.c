@@ -33,6 +33,7 @@
 #include "core/member/membership.h"
 #include "log/log.h"
 #include "registry/cluster_map.h"
+#include "registry/reshard_lock.h"
 #include "registry/statement.h"
 #include "shared/board.h"
 #include "sql/operate/command.h"
@@ -87,6 +88,9 @@ begin_step(const Call *call)
 {
 	ShardType *type;
 
+	/* what is looked at behind a lock is what was committed before it */
+	if (!FirstSnapshotSet)
+		XactIsoLevel = XACT_READ_COMMITTED;
 	PushActiveSnapshot(GetTransactionSnapshot());
 	shard_admin_begin("shard_reshard()");
 	type = shard_admin_lock_name(call->name, "reshard entity type");
@@ -562,7 +566,7 @@ unread(const Call *call)
 
 	PushActiveSnapshot(GetLatestSnapshot());
 	shard_security_open_system(&security);
-	waiting = shard_log_waiting(call->type_id, GetActiveSnapshot());
+	waiting = shard_log_waiting(call->type_id, true, GetActiveSnapshot());
 	shard_security_close_system(&security);
 	PopActiveSnapshot();
 	return waiting;
@@ -619,6 +623,17 @@ ask_for_number(Call *call)
 	return (int32) shard_control_command(&command, NUMBER_TIMEOUT);
 }
 
+/* From here on no sender commits, and all that was sent is where it waits (E64). */
+static void
+bar_senders(const Call *call)
+{
+	bool barred = shard_reshard_lock_senders(call->type_id);
+	ShardLogWaiting waiting = unread(call);
+
+	if (!barred || waiting.committed + waiting.own + waiting.open > 0)
+		refuse_unread(call, &waiting);
+}
+
 /* What is kept here becomes the new type's, which stays stopped. */
 static void
 become(Call *call, ShardType *type, int32 number)
@@ -626,7 +641,6 @@ become(Call *call, ShardType *type, int32 number)
 	ShardType *target = make_target(call, type);
 	ShardSecurity security = {0};
 	ShardAdminType stored;
-	ShardLogWaiting waiting;
 
 	shard_security_open_system(&security);
 	read_type(call, type, &stored);
@@ -634,16 +648,15 @@ become(Call *call, ShardType *type, int32 number)
 		refuse_changed(call);
 	shard_security_close_system(&security);
 	resolve(call, &call->wanted);
+	bar_senders(call);
 	shard_reshard_rows(call->type_id, number, target);
+	shard_fault("reshard_renumbered");
 
 	shard_security_open_system(&security);
 	call->wanted.type_id = number;
 	shard_admin_row_renumber(call->type_id, &call->wanted);
 	shard_reshard_delete(call->type_id);
 	shard_security_close_system(&security);
-	waiting = unread(call);
-	if (waiting.committed + waiting.own + waiting.open > 0)
-		refuse_unread(call, &waiting);
 }
 
 static void
