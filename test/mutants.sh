@@ -79,6 +79,7 @@ declare -A noticed_by=(
   [RESHARD_LEAVES_TIMERS]=$reshard   # timers stay with the former shards
   # of what nodes do to one another
   [RESHARD_BESIDE_SENDERS]=$reshard  # a type gets its new number while senders commit messages to the old one
+  [SENDING_IS_READING]=test/t/192_large_messages_arrive.pl  # the time for sending a long call counts as spent on what was not asked for
   [RESHARD_BEFORE_LEAVING]=$reshard_cluster  # a type is resharded here while other nodes have entities of it
   [CLAIMS_FORGOTTEN]=$reshard_cluster  # shards that a node has are given to others as new ones
   [SETS_IN_MEMORY_ALONE]=test/t/360_sets_of_shards_stay.pl  # a node forgets at its end which copies it has

@@ -45,6 +45,9 @@
 /* A connection that answers after that is a good one; in microseconds. */
 #define SETTLED (1000 * 1000)
 
+/* A long call takes its time: a millisecond more for each of so many bytes, as slow as they may go over and be stored. */
+#define SLOWEST_MS 2000
+
 /* Encrypted connections may have read more than they show; in ms. */
 #define ENCRYPTED_POLL 100
 
@@ -263,8 +266,8 @@ shard_peer_call(ShardPeer *peer, const char *procedure, const char *bytes, int l
 		elog(ERROR, "connection \"%s\" is not ready for a call", peer->purpose);
 	drop_result(peer);
 	strlcpy(peer->procedure, procedure, sizeof(peer->procedure));
-	peer->timeout_ms = timeout_ms;
-	peer->deadline = shard_clock_now() + timeout_ms * INT64CONST(1000);
+	peer->timeout_ms = timeout_ms + length / SLOWEST_MS;
+	peer->deadline = shard_clock_now() + peer->timeout_ms * INT64CONST(1000);
 	if (is_prepared(peer))
 		sent = send_execute(peer, bytes, length);
 	else

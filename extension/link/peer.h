@@ -77,7 +77,8 @@ extern void shard_peer_expect(ShardPeer *peer, uint64 bytes);
 
 /*
  * Begin a call of a procedure of schema shard_peer, name(call bytea, INOUT answer bytea): "receive".
- * READY only; the bytes may go at once. After timeout_ms without an answer the connection fails.
+ * READY only; the bytes may go at once. After timeout_ms without an answer, and
+ * half a second for each megabyte of the call, the connection fails.
  *
  * The statement is "CALL shard_peer.NAME($1, NULL)", by itself and outside of a transaction block, with
  * the parameter and the result in binary: the procedure commits what it has to, waits for the release
