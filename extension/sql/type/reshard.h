@@ -21,6 +21,13 @@ typedef struct ShardReshard
 } ShardReshard;
 
 /*
+ * reshard_check.c, errors: unless the type is stopped, with its states, all of its shards are here and none moves, as the
+ * system; and at a node that leaves, whose shards all go elsewhere.
+ */
+extern void shard_reshard_check_still(const ShardAdminType *type);
+extern void shard_reshard_check_stays(const char *name);
+
+/*
  * reshard_row.c: the row. As the system, connected to SPI. Read locks it; its texts outlive SPI. False: there is none.
  */
 extern bool shard_reshard_read(int32 type_id, ShardReshard *reshard);
