@@ -483,6 +483,17 @@ SELECT shard_schedule('timed', 'hurt', '"at once"', after => '0 s', name => 'pok
 SELECT until('(SELECT count(*) = 0 FROM shard_timers WHERE entity_id = ''hurt'')');
 SELECT message FROM seen WHERE entity = 'hurt' ORDER BY message::text;
 
+-- A schedule that is refused is no failure of the entity: it is not supervised, and pauses nothing.
+SET client_min_messages = warning;
+SELECT shard_start('strict', 'note', supervision => 'escalate', shard_failure_backoff => '1 h', max_retry_backoff => '1 h');
+RESET client_min_messages;
+SELECT shard_schedule('strict', 'e', '1', after => '1 h', name => 'twice') FROM generate_series(1, 2);
+SELECT shard_drain();
+SELECT entity_id, sqlstate, attempts FROM shard_dead_letters WHERE type_name = 'strict';
+SELECT count(*) FROM shard_history('strict', 'e');
+SELECT count(*) FROM shard_region_stats WHERE paused_until IS NOT NULL;
+SELECT shard_drop_type('strict', force => true);
+
 SELECT shard_drop_type('timed', force => true);
 SELECT count(*) FROM shard.timer;
 SET client_min_messages = warning;

@@ -60,9 +60,21 @@ report_pause(const ShardEntity *entity, const ErrorData *error, const ShardEntit
 					   "\"supervision\" with shard_alter().");
 }
 
+/*
+ * A schedule or a cancel that is refused is a failure of who sent it: no code of the type has run, supervision is not
+ * asked, and any role that may send could bring a shard to a stop.
+ */
+static bool
+is_refusal(const ShardRow *row, const ShardEntityFailure *failure)
+{
+	return (row->kind == SHARD_KIND_SCHEDULE || row->kind == SHARD_KIND_CANCEL) &&
+		   failure->hope != SHARD_ENTITY_PASSES;
+}
+
 /* Decides what becomes of a message that failed; the pause, if it waits. */
 static ShardEntityVerdict
-judge(ShardEntity *entity, const ErrorData *error, ShardEntityFailure *failure, int64 *pause)
+judge(ShardEntity *entity, const ShardRow *row, const ErrorData *error, ShardEntityFailure *failure,
+	  int64 *pause)
 {
 	const ShardType *type = entity->local->type;
 	const ShardEntityLimits limits = {.max_attempts = type->max_attempts,
@@ -72,6 +84,8 @@ judge(ShardEntity *entity, const ErrorData *error, ShardEntityFailure *failure, 
 									  .failure_backoff = type->shard_failure_backoff};
 
 	failure->hope = shard_entity_hope(unpack_sql_state(error->sqlerrcode));
+	if (is_refusal(row, failure))
+		return SHARD_ENTITY_BURY;
 	failure->decision = type->supervision;
 	failure->decided = shard_decider_ask(entity, error, failure->attempts, &failure->decision);
 	if (!failure->decided)
@@ -109,7 +123,7 @@ shard_failure_dispose(ShardEntity *entity, const ShardRow *row, int attempts, bo
 	shard_turn.errors++;
 	shard_local_count(entity->local, entity->shard)->errors++;
 	shard_turn.passed = true;
-	verdict = judge(entity, error, &failure, &pause);
+	verdict = judge(entity, row, error, &failure, &pause);
 	again = verdict == SHARD_ENTITY_RETRY || verdict == SHARD_ENTITY_PAUSE_SHARD;
 	if (!again && !shard_dead_letter_has_room(entity->local, row, error))
 	{
@@ -118,7 +132,8 @@ shard_failure_dispose(ShardEntity *entity, const ShardRow *row, int attempts, bo
 		verdict = SHARD_ENTITY_RETRY;
 		pause = type->max_retry_backoff;
 	}
-	note(entity, error, &failure, verdict, pause);
+	if (!is_refusal(row, &failure))
+		note(entity, error, &failure, verdict, pause);
 	shard_fault_step("failure_judged");
 	if (again)
 	{
