@@ -209,6 +209,42 @@ test_home_is_to_blame(void)
 	   "while it is copied: %s", machines[0].decision_text);
 }
 
+/* A target that falls silent does not hold the shard: its home goes on, and another node gets the shard (M9). */
+static void
+test_silent_target(void)
+{
+	int32 shard;
+
+	three(0);
+	machines[2].mute = true;
+	shard = shard_at(3);
+	command(0, SHARD_COMMAND_MOVE, shard, 2, 1);
+	is_int(machines[0].decisions[SHARD_DECISION_MOVE_BEGUN], 1, "a move has begun");
+	machines[1].cut = true;
+	wait_for(0, 1, SHARD_HANDOFF_TIMEOUT / 2);
+	ok(ended(0, 1, false) && node_of(shard) == 3 && home_of(shard).phase == SHARD_HOME_STABLE &&
+		   machines[0].decision.decision == SHARD_DECISION_MOVE_ABORTED &&
+		   strstr(machines[0].decision_text, "target cannot be reached") != NULL,
+	   "its home goes on at once: %s", machines[0].decision_text);
+	machines[2].mute = false;
+	machines[1].cut = false;
+	run(10 * SHARD_SECOND);
+	is_int(node_of(shard), 3, "also when the target is back");
+	command(0, SHARD_COMMAND_MOVE, shard, 2, 2);
+	wait_for(0, 2, 10 * SHARD_SECOND);
+	ok(ended(0, 2, true) && node_of(shard) == 2, "then it may go there");
+
+	/* With its home silent, too, nobody would go on: the copy may be all that is left (N5). */
+	three(0);
+	machines[1].mute = true;
+	shard = shard_at(3);
+	command(0, SHARD_COMMAND_MOVE, shard, 2, 1);
+	machines[1].cut = machines[2].cut = true;
+	run(SHARD_HANDOFF_TIMEOUT / 2);
+	is_int(home_of(shard).phase, SHARD_HOME_MOVING, "a move between two that are silent waits");
+	machines[1].cut = machines[2].cut = false;
+}
+
 /* First homes that are asked for one after the other, while none of them is decided yet, are even, too. */
 static void
 test_undecided_count(void)
@@ -265,6 +301,7 @@ main(void)
 	test_two_owners_leave_a_place();
 	test_standing_home();
 	test_home_is_to_blame();
+	test_silent_target();
 	test_undecided_count();
 	test_rebalance();
 	end_world();

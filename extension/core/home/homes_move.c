@@ -373,6 +373,20 @@ target_is_gone(ShardHomes *homes, const HomesShard *shard)
 		   (member.status != SHARD_MEMBER_UP && member.status != SHARD_MEMBER_LEAVING);
 }
 
+/*
+ * Is the target silent, and the home there to go on? If both are silent the copy may be all that is left of the shard
+ * (N5), and what is staged is found when the target is heard again.
+ */
+static bool
+target_is_silent(int64 now, const HomesShard *shard, const ShardRoster *roster)
+{
+#ifdef SHARD_MUTANT_SILENT_TARGET_IS_WAITED_FOR
+	return false;
+#endif
+	return !shard_roster_reachable(roster, shard->to, now) &&
+		   shard_roster_reachable(roster, shard->node, now);
+}
+
 /* Which side has not done its part in time. A target copies only as fast as the home gives. */
 static const char *
 why_late(int64 now, const HomesShard *shard, const ShardRoster *roster)
@@ -398,6 +412,8 @@ check_time(ShardHomes *homes, int64 now, HomesShard *shard, const ShardProposer 
 		return;
 	if (target_is_gone(homes, shard))
 		give_up(shard, "the target is gone");
+	else if (waits && target_is_silent(now, shard, roster))
+		give_up(shard, "the target cannot be reached");
 	else if (waits && now >= shard->deadline)
 		give_up(shard, why_late(now, shard, roster));
 	else

@@ -30,9 +30,11 @@ PG_FUNCTION_INFO_V1(shard_admin_evacuate);
  * type move come after the moving ones, since the number of moves at a time is limited.
  */
 static const char *const why_query =
-	"moves AS MATERIALIZED (SELECT r.type_name, r.shard, r.to_node, r.phase, r.error"
-	"  FROM shard.rebalances r JOIN given g ON r.from_node = g.node),"
-	" up AS MATERIALIZED (SELECT m.node FROM shard.members() m JOIN given g ON m.node <> g.node"
+	"moves AS MATERIALIZED (SELECT r.type_name, r.shard, r.to_node, r.phase, coalesce(r.error,"
+	"   CASE WHEN NOT m.reachable THEN format('%s, but node %s is not reached', r.phase, r.to_node) END) AS error"
+	"  FROM shard.rebalances r JOIN given g ON r.from_node = g.node"
+	"  LEFT JOIN shard.members() m ON m.node = r.to_node),"
+	" up AS MATERIALIZED (SELECT m.node, m.reachable FROM shard.members() m JOIN given g ON m.node <> g.node"
 	"  WHERE m.status = 'up' AND NOT m.evacuated),"
 	" said AS MATERIALIZED (SELECT r.type_name, r.mode, r.error FROM shard.current_regions() r JOIN up USING (node)),"
 	" homes AS MATERIALIZED (SELECT h.type_name, h.shard, h.node = g.node AS there"
@@ -50,6 +52,7 @@ static const char *const why_query =
 	"   THEN format('After these: %s of entity type \"%s\".', s.numbers, s.type_name)"
 	"   ELSE format('No shard of entity type \"%s\" is moving%s.', s.type_name,"
 	"    CASE WHEN NOT EXISTS (SELECT FROM up) THEN ': no other member is up that could have it'"
+	"    WHEN NOT EXISTS (SELECT FROM up WHERE reachable) THEN ': no other member that is up is reached'"
 	"    WHEN EXISTS (SELECT FROM said r WHERE r.type_name = s.type_name AND r.mode IN ('hosting', 'stopped'))"
 	"    OR EXISTS (SELECT FROM said r WHERE r.error IS NOT NULL) THEN ''"
 	"    ELSE ': no other member that is up hosts it' END) END"
