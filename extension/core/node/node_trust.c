@@ -185,7 +185,10 @@ is_order(ShardControlKind kind)
 	}
 }
 
-/* A shard that is stopped for a move that was not decided would handle nothing any more. */
+/*
+ * A shard that is stopped for a move that was not decided would handle nothing any more. Who has just come into office may be
+ * ahead of the news of it.
+ */
 bool
 shard_node_trust_orders(ShardNode *node, const ShardControl *message)
 {
@@ -196,8 +199,8 @@ shard_node_trust_orders(ShardNode *node, const ShardControl *message)
 		return true;
 	shard_action_log_peer(
 		node->out, 15 /* LOG */, message->from, message->kind,
-		"node %d, or a caller in its name, sends %s, which only the coordinator does; the "
-		"message is ignored",
+		"node %d sends %s, which only the coordinator does: it came into office just now, and will "
+		"send it again, or a caller speaks in its name; the message is ignored",
 		message->from, shard_control_name(message->kind));
 	return false;
 }
