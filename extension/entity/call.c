@@ -36,6 +36,7 @@
 #include "utils/timestamp.h"
 
 #include "core/base/message.h"
+#include "core/base/text.h"
 #include "entity/crash.h"
 #include "entity/internal.h"
 #include "entity/request.h"
@@ -183,10 +184,7 @@ on_tick(void)
 	SetLatch(MyLatch);
 }
 
-/*
- * So often in a row that the process has to end for a type: its successor suspends it (local_type.c). A long time between
- * two of them is no row.
- */
+/* One more end for a type; after some in a row, with no long time between, the successor suspends it (local_type.c). */
 static void
 count_stuck(const ShardType *type)
 {
@@ -254,7 +252,8 @@ note_stuck(void)
 	ereport(WARNING,
 			(errcode(ERRCODE_QUERY_CANCELED),
 			 errmsg("the handler of entity \"%s\" of type \"%s\" %s, so the region worker ends",
-					entity->id, entity->local->type->name, fatal ? FATAL_REASON : STUCK_REASON),
+					shard_text_shown(entity->id), entity->local->type->name,
+					fatal ? FATAL_REASON : STUCK_REASON),
 			 fatal ? 0 : errhint("Do not catch query_canceled in a handler.")));
 	called.function = NULL;
 	called.type = NULL;

@@ -24,6 +24,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "core/base/text.h"
 #include "entity/crash.h"
 
 #include "base/compat.h"
@@ -237,9 +238,11 @@ static void
 tell(const Mark *mark)
 {
 	const char *message = mark->seq == 0 ? "" : psprintf(", message %lld", (long long) mark->seq);
-	const char *entity = mark->entity_len == 0 ? ""
-											   : psprintf(", for entity \"%.*s\"%s",
-														  mark->entity_len, mark->entity, message);
+	const char *entity =
+		mark->entity_len == 0
+			? ""
+			: psprintf(", for entity \"%s\"%s",
+					   shard_text_shown(pnstrdup(mark->entity, mark->entity_len)), message);
 
 	ereport(
 		WARNING,

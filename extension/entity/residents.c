@@ -14,6 +14,7 @@
 #include "utils/memutils.h"
 
 #include "core/base/message.h"
+#include "core/base/text.h"
 #include "entity/internal.h"
 
 #include "base/compat.h"
@@ -281,11 +282,12 @@ shard_residents_discard(int32 type_id, int shard)
 		entity->now = entity->saved;
 		entity->checked = entity->dirty = entity->started = false;
 		if (entity->batch_count > 0)
-			ereport(LOG, (errmsg("%d messages for entity \"%s\" of type \"%s\" went with the state "
-								 "that was given up",
-								 entity->batch_count, entity->id, local->type->name),
-						  errdetail("The messages were taken in for its batch handler in the "
-									"same turn.")));
+			ereport(LOG,
+					(errmsg("%d messages for entity \"%s\" of type \"%s\" went with the state "
+							"that was given up",
+							entity->batch_count, shard_text_shown(entity->id), local->type->name),
+					 errdetail("The messages were taken in for its batch handler in the "
+							   "same turn.")));
 		entity->batch_count = 0;
 		shard_queue_discard(entity);
 		shard_order_forget(entity);

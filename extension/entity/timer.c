@@ -24,6 +24,7 @@
 #include "utils/timestamp.h"
 
 #include "base/fault.h"
+#include "core/base/text.h"
 #include "entity/internal.h"
 #include "entity/request.h"
 
@@ -235,7 +236,8 @@ report_damage(const ShardEntity *entity, const ShardTimer *timer)
 			(errcode(ERRCODE_DATA_CORRUPTED),
 			 errmsg("timer \"%s\" of entity \"%s\" of type \"%s\" is damaged: its next time is not "
 					"later than this one",
-					timer->name, entity->id, entity->local->type->name),
+					shard_text_shown(timer->name), shard_text_shown(entity->id),
+					entity->local->type->name),
 			 errdetail("It fires this time, and ends."),
 			 errhint("Schedule it again with shard_schedule().")));
 }

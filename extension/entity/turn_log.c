@@ -70,16 +70,7 @@ shard_turn_log_counts(ShardTurnLogKind kind)
 	return lines[kind].events++ == 0;
 }
 
-/* A copy without line breaks: ids of entities and errors of users are in it. */
-static char *
-visible(const char *text)
-{
-	char *copy = palloc(SHARD_TEXT_VISIBLE * strlen(text) + 1);
-
-	shard_text_visible(copy, text);
-	return copy;
-}
-
+/* Ids of entities and errors of users are in it, which may have line breaks. */
 void
 shard_turn_log(ShardTurnLogKind kind, int sqlstate, const char *message, const char *detail,
 			   const char *hint)
@@ -88,9 +79,9 @@ shard_turn_log(ShardTurnLogKind kind, int sqlstate, const char *message, const c
 	TurnLine *line = &lines[kind];
 
 	line->sqlstate = sqlstate;
-	line->message = visible(message);
-	line->detail = visible(detail);
-	line->hint = visible(hint);
+	line->message = shard_text_shown(message);
+	line->detail = shard_text_shown(detail);
+	line->hint = shard_text_shown(hint);
 	MemoryContextSwitchTo(old);
 }
 

@@ -10,6 +10,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "core/base/text.h"
 #include "entity/turn.h"
 #include "process/region_private.h"
 #include "route/routing.h"
@@ -85,8 +86,8 @@ tell_trouble(ShardRegion *region, ErrorData *error)
 	error->context =
 		psprintf("%s%sturn of region worker %d%s%s%s, one of %d in a row that failed",
 				 error->context != NULL ? error->context : "", error->context != NULL ? "\n" : "",
-				 region->number, turns.type_id != 0 ? ", at entity \"" : "", turns.entity,
-				 turns.type_id != 0 ? "\"" : "", turns.failures);
+				 region->number, turns.type_id != 0 ? ", at entity \"" : "",
+				 shard_text_shown(turns.entity), turns.type_id != 0 ? "\"" : "", turns.failures);
 	MemoryContextSwitchTo(old);
 	ThrowErrorData(error);
 }

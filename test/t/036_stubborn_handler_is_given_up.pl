@@ -1,9 +1,10 @@
 # A handler that catches its cancellation for ever ends with its worker, not with the server; its
-# message is given up, alone, and all others are handled.
+# message is given up, alone, and all others are handled. An entity's id is no line of its own in the log.
 
 use strict;
 use warnings FATAL => 'all';
 
+use PostgreSQL::Test::Utils;
 use ShardCluster;
 use Test::More;
 
@@ -62,7 +63,7 @@ my $pids = $node->safe_psql('postgres', 'SELECT array_agg(pid) FROM shard_stat_w
 # They get stuck one after the other if they have the same worker, which takes longer.
 my $asker = $node->session;
 $asker->send(q{SELECT shard_ask('single', 'asked', '"never"', '180 s');});
-$node->safe_psql('postgres', join '', map { my $message = $_; map { qq{SELECT shard_tell('$_', 'a', '$message');} } 'single', 'batch', 'teller' } 1, '"never"', 2);
+$node->safe_psql('postgres', join '', map { my $message = $_; map { qq{SELECT shard_tell('$_', E'a\\nevil', '$message');} } 'single', 'batch', 'teller' } 1, '"never"', 2);
 ok(!eval { $asker->receive; 1 }, 'an ask fails');
 $node->drain;
 
@@ -75,6 +76,17 @@ for my $type ('single', 'batch', 'teller')
 }
 is($node->safe_psql('postgres', 'SELECT pg_postmaster_start_time()'), $started, 'the server was not restarted');
 cmp_ok($node->safe_psql('postgres', "SELECT count(*) FROM shard_stat_workers WHERE pid <> ALL ('$pids')"), '>', 0, 'workers were');
+
+# So it is with a timer's name, which the log has if its row is damaged.
+$node->safe_psql('postgres', q{SELECT shard_schedule('told', E't\nevil', '{}', after => '1 h', every => '1 h', name => E'n\nevil', missed => 'all')});
+$node->drain;
+$node->safe_psql('postgres', q{UPDATE shard.timer SET every = '0', due = clock_timestamp();
+	SELECT shard_schedule('told', E't\nevil', '{}', after => '0 s', name => 'poke')});
+$node->wait_for_value('SELECT count(*) FROM shard_timers', 0, 'the timer to end');
+my $log = slurp_file($node->logfile);
+like($log, qr/the handler of entity "a\\nevil" of type "single" cannot be cancelled/, 'the log shows line breaks in an id');
+like($log, qr/timer "n\\nevil" of entity "t\\nevil" of type "told" is damaged/, 'and in the name of a timer');
+unlike($log, qr/^evil/m, 'nor is there a line that begins within one');
 
 $node->log_is_clean;
 done_testing();

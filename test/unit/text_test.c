@@ -77,6 +77,7 @@ static void
 test_visible(void)
 {
 	char text[64];
+	char *shown;
 
 	shard_text_visible(text, "a \\n \xC3\xA9 \xF0\x9F\x98\x80~");
 	ok(strcmp(text, "a \\n \xC3\xA9 \xF0\x9F\x98\x80~") == 0, "what is seen stays as it is: %s",
@@ -86,6 +87,9 @@ test_visible(void)
 	   text);
 	shard_text_visible(text, "");
 	ok(text[0] == '\0', "nothing");
+	shown = shard_text_shown("\x01\n\x02");
+	ok(strcmp(shown, "\\x01\\n\\x02") == 0, "there is room for it");
+	pfree(shown);
 }
 
 int

@@ -99,3 +99,12 @@ shard_text_visible(char *to, const char *from)
 	}
 	*to = '\0';
 }
+
+char *
+shard_text_shown(const char *from)
+{
+	char *to = palloc(SHARD_TEXT_VISIBLE * strlen(from) + 1);
+
+	shard_text_visible(to, from);
+	return to;
+}

@@ -26,3 +26,6 @@ extern void shard_text_mend(char *text);
  */
 #define SHARD_TEXT_VISIBLE 4
 extern void shard_text_visible(char *to, const char *from);
+
+/* The same, allocated. */
+extern char *shard_text_shown(const char *from);

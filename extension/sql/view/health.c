@@ -158,8 +158,7 @@ shard_health_add(ShardHealth *problems, const char *text)
 		problems->capacity *= 2;
 		problems->text = repalloc(problems->text, problems->capacity * sizeof(Datum));
 	}
-	visible = palloc(SHARD_TEXT_VISIBLE * strlen(text) + 1);
-	shard_text_visible(visible, text);
+	visible = shard_text_shown(text);
 	problems->text[problems->count++] = CStringGetTextDatum(visible);
 	pfree(visible);
 #ifndef SHARD_MUTANT_HEALTH_IN_SPI
