@@ -5,6 +5,7 @@
 #pragma once
 
 #include "route/routing.h"
+#include "route/routing_parked.h"
 #include "route/routing_store.h"
 
 /*
@@ -60,6 +61,8 @@ typedef struct ShardRouting
 	MemoryContext context; /* lives as long as the routes */
 	MemoryContext turn;	   /* current when the turn began */
 	MemoryContext scratch; /* of one statement */
+
+	MemoryContext gathered; /* parked messages that are not in their table yet */
 
 	/* parked messages of one shard that were read ahead, in the turn's own memory */
 	MemoryContext ahead;
