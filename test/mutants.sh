@@ -63,6 +63,7 @@ declare -A noticed_by=(
   [OWN_TIMER_SENT]=$timers        # what a handler makes and ends of its own entity are messages to it
   [OWN_FIRING_REPLACED]=$timers   # a timer has fired when its handler has returned, whatever that has made
   [OWN_FIRING_ENDED]=$timers      # a timer fires that the start message before has ended
+  [STARTS_ARE_HEARD]=$timers      # what a start or stop message writes puts off a receive time-out
   [DECIDER_IGNORED]=$judged       # what a decider says is not looked at
   [PAUSE_OF_OTHERS]=$judged       # a pause is one of all shards
   [REMEMBERED_LATE]=$remembered   # an entity's first effect commits without its flag

@@ -199,6 +199,7 @@ shard_deliver_ask(ShardRequest *request)
 	{
 		shard_turn_note_ran(entity, NULL, request);
 		shard_passivate_touch(entity, shard_turn.now);
+		shard_life_hear(entity);
 		if (!shard_turn.careful)
 			shard_call_batch(entity);
 		shard_order_heed(entity);

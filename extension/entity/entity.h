@@ -125,6 +125,8 @@ typedef struct ShardEntity
 	dlist_node lru;				  /* in local->lru, least recently used first */
 	TimestampTz last_message_at;  /* in this turn; 0: memory does not know */
 	TimestampTz saved_message_at; /* as of the last commit */
+	TimestampTz heard_at;		  /* what puts its receive time-out off, in this turn; 0: unknown */
+	TimestampTz saved_heard_at;	  /* as of the last commit */
 	Size bytes;					  /* accounted for */
 
 	ShardCopy saved; /* as of the last commit; state in cache memory */
@@ -133,6 +135,7 @@ typedef struct ShardEntity
 	bool checked;		 /* now is the turn's truth */
 	bool dirty;			 /* a handler has returned */
 	bool stale;			 /* saved was found to be wrong */
+	bool spoken;		 /* a message of somebody runs, or its receive time-out */
 	int handled;		 /* messages */
 	bool started;		 /* since it came into memory, as of this turn (E12); */
 	bool start_wanted;	 /* it was to start with its shard while messages of it waited */

@@ -122,19 +122,6 @@ run_command(ShardEntity *entity, const ShardRow *row)
 	shard_remember_forget(entity);
 }
 
-/* The handler is to be given the message of a timer. False: it is not (timer_turn.h). */
-static bool
-begin_firing(ShardEntity *entity)
-{
-	const ShardFiring *firing = shard_turn.firing;
-	TimestampTz written = 0;
-
-	/* memory does not know when a receive time-out's entity had a message */
-	if (firing->timer.idle != 0 && firing->heard == 0)
-		written = shard_state_written(&entity->local->table, &entity->now);
-	return shard_timer_begin(entity, written);
-}
-
 /* Calls the handler with a message; with that of a request, which is answered then; or with that of a timer. */
 static void
 call(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask, ShardExecution *execution)
@@ -154,10 +141,10 @@ call(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask, ShardExe
 	}
 #ifdef SHARD_MUTANT_OWN_FIRING_REPLACED
 	shard_call_message(entity, &firing->row, NULL, execution);
-	(void) begin_firing(entity);
+	(void) shard_timer_begin(entity);
 	return;
 #endif
-	if (begin_firing(entity))
+	if (shard_timer_begin(entity))
 		shard_call_message(entity, &firing->row, NULL, execution);
 }
 
@@ -498,8 +485,20 @@ collect(ShardEntity *entity, const ShardRow *row)
 {
 	if (shard_turn.firing == NULL)
 		shard_call_collect(entity, row);
-	else if (begin_firing(entity))
+	else if (shard_timer_begin(entity))
 		shard_call_collect(entity, &shard_turn.firing->row);
+}
+
+/* An entity is used by all but what makes it leave; it is spoken to by messages of somebody alone (E37). */
+static inline void
+note_use(ShardEntity *entity, const ShardRow *row)
+{
+	if (unlikely(row->kind == SHARD_KIND_PASSIVATE))
+		return;
+	shard_passivate_touch(entity, shard_turn.now);
+	if (unlikely(row->kind == SHARD_KIND_START || shard_timer_is_receive()))
+		return;
+	shard_life_hear(entity);
 }
 
 /* A message that is run, or a command. */
@@ -509,8 +508,7 @@ run_on(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
 	if (!shard_turn_hold(entity->local))
 		return rest(entity, row, is_held);
 	shard_turn_note_ran(entity, row, NULL);
-	if (likely(row->kind != SHARD_KIND_PASSIVATE))
-		shard_passivate_touch(entity, shard_turn.now);
+	note_use(entity, row);
 	if (shard_turn.careful)
 	{
 		ShardOutcome outcome = run_careful(entity, row, attempts, is_held);
@@ -634,8 +632,6 @@ fire(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
 		return SHARD_MESSAGE_DONE;
 	shard_life_wake(entity);
 	outcome = run(entity, row, attempts, is_held);
-	if (outcome == SHARD_MESSAGE_RESTS)
-		shard_timer_put_off(entity);
 	shard_turn.firing = NULL;
 	return outcome;
 }

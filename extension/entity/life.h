@@ -120,6 +120,14 @@ shard_life_wake(ShardEntity *entity)
 		shard_life_come(entity);
 }
 
+/* A message of somebody, or an ask, is about to be handled: it puts the receive time-out off (E37). */
+static inline void
+shard_life_hear(ShardEntity *entity)
+{
+	entity->heard_at = shard_turn.now;
+	entity->spoken = true;
+}
+
 /* What waits in front of the entity has changed. */
 extern void shard_life_follow(ShardEntity *entity);
 

@@ -88,7 +88,6 @@ shard_request_meet(ShardEntity *entity, const ShardRow *row)
 		firing->row.kind = SHARD_KIND_TELL;
 		firing->row.payload = VARDATA(answer);
 		firing->row.payload_len = VARSIZE(answer) - VARHDRSZ;
-		firing->heard = entity->last_message_at;
 		shard_turn.firing = firing;
 	}
 	else

@@ -301,12 +301,15 @@ skip(ShardEntity *entity, ShardFiring *firing)
 	pass(entity, firing);
 }
 
-/* Whether a receive time-out rests, since the entity had a message at that time; then it is due later. */
+/* Whether it is a receive time-out that rests, since the entity was spoken to; then it is due later. */
 static bool
-rests(const ShardEntity *entity, const ShardTimer *timer, TimestampTz heard)
+rests(const ShardEntity *entity, const ShardTimer *timer)
 {
-	TimestampTz until = shard_timer_rests_until(heard, timer->idle, GetCurrentTimestamp());
+	TimestampTz until;
 
+	if (timer->idle == 0)
+		return false;
+	until = shard_timer_rests_until(entity->heard_at, timer->idle, GetCurrentTimestamp());
 	if (until == 0)
 		return false;
 	move(entity, timer, until);
@@ -323,7 +326,7 @@ shard_timer_meet(ShardEntity *entity, const ShardRow *row)
 
 	if (!find_firing(&owner, row, timer))
 		pfree(firing);
-	else if (timer->idle != 0 && rests(entity, timer, entity->last_message_at))
+	else if (rests(entity, timer))
 		pfree(firing);
 	else if (!plan(entity, firing))
 		skip(entity, firing);
@@ -333,7 +336,6 @@ shard_timer_meet(ShardEntity *entity, const ShardRow *row)
 		firing->row.kind = SHARD_KIND_TELL;
 		firing->row.payload = timer->message;
 		firing->row.payload_len = timer->message_len;
-		firing->heard = entity->last_message_at;
 		firing->starts = shard_start_is_due(entity);
 		shard_turn.firing = firing;
 	}
@@ -355,16 +357,6 @@ is_ended(const ShardEntity *entity, const ShardFiring *firing)
 							  !is_same(&found, timer));
 }
 
-/* The same of a receive time-out whose entity was not in memory: what its state says, which was written by a message. */
-static bool
-rests_after_all(ShardEntity *entity, const ShardFiring *firing, TimestampTz written)
-{
-	if (written == 0 || !rests(entity, &firing->timer, written))
-		return false;
-	entity->last_message_at = 0;
-	return true;
-}
-
 /* Whether it is left as it was, in builds that are broken on purpose. */
 static inline bool
 is_kept(const ShardFiring *firing)
@@ -383,14 +375,15 @@ is_kept(const ShardFiring *firing)
 }
 
 bool
-shard_timer_begin(ShardEntity *entity, TimestampTz written)
+shard_timer_begin(ShardEntity *entity)
 {
 	MemoryContext old = MemoryContextSwitchTo(shard_turn.context);
 	ShardFiring *firing = shard_turn.firing;
-	bool runs = !is_ended(entity, firing) && !rests_after_all(entity, firing, written);
+	bool runs = !is_ended(entity, firing) && !rests(entity, &firing->timer);
 
 	if (runs && !is_kept(firing))
 		pass(entity, firing);
+	entity->spoken |= runs;
 	MemoryContextSwitchTo(old);
 	return runs;
 }
@@ -413,11 +406,10 @@ shard_timer_give_up(ShardEntity *entity, ShardRow *dead)
 	MemoryContextSwitchTo(old);
 }
 
-void
-shard_timer_put_off(ShardEntity *entity)
+bool
+shard_timer_is_receive(void)
 {
-	if (shard_turn.firing->timer.idle != 0)
-		entity->last_message_at = shard_turn.firing->heard;
+	return shard_turn.firing != NULL && shard_turn.firing->timer.idle != 0;
 }
 
 const ShardTimer *

@@ -10,10 +10,8 @@
 typedef struct ShardFiring
 {
 	ShardTimer timer;
-	ShardRow row; /* the message that the handler is given, instead of the one that was met */
-	TimestampTz
-		heard;	 /* when the entity had a message before, as far as memory knows; 0: it does not */
-	bool starts; /* the entity has a start message before */
+	ShardRow row;	   /* the message that the handler is given, instead of the one that was met */
+	bool starts;	   /* the entity has a start message before */
 	int64 next_period; /* of a timer that repeats; */
 	bool goes_on;	   /* false: it was the last time */
 } ShardFiring;
@@ -34,9 +32,9 @@ extern void shard_timer_meet(ShardEntity *entity, const ShardRow *row);
 /*
  * The entity's copy is true, and its handler is about to be given the message of the firing: the timer is deleted, or due
  * again. False: it is not given the message, for the start message has ended the timer; or it is a receive time-out that
- * rests after all, because the state was written at that time; 0: no matter when.
+ * rests after all, as the row says of an entity that was not in memory.
  */
-extern bool shard_timer_begin(ShardEntity *entity, TimestampTz written);
+extern bool shard_timer_begin(ShardEntity *entity);
 
 /*
  * A TIMER is given up: the same, and the dead letter becomes the message, to be told again by shard_redrive(). In the
@@ -44,8 +42,8 @@ extern bool shard_timer_begin(ShardEntity *entity, TimestampTz written);
  */
 extern void shard_timer_give_up(ShardEntity *entity, ShardRow *dead);
 
-/* A receive time-out is met and has to wait, or to be tried again: what it has tried is no message of the entity. */
-extern void shard_timer_put_off(ShardEntity *entity);
+/* Whether what is met is a receive time-out. */
+extern bool shard_timer_is_receive(void);
 
 /* ---- timer_due.c: when timers are due ---------------------------------------------------------- */
 

@@ -66,7 +66,7 @@ shard_turn_enlist(ShardEntity *entity)
 	if (entity->in_turn)
 		return;
 	entity->in_turn = true;
-	entity->checked = entity->dirty = entity->stale = false;
+	entity->checked = entity->dirty = entity->stale = entity->spoken = false;
 	entity->handled = 0;
 	entity->now = entity->saved;
 	entity->started = entity->saved_started;
@@ -161,6 +161,8 @@ shard_turn_check(ShardEntity *entity)
 	shard_call_watched();
 	MemoryContextSwitchTo(old);
 	entity->checked = status == SHARD_ROW_OK;
+	if (entity->checked && entity->heard_at == 0)
+		entity->heard_at = shard_state_written(&entity->local->table, &entity->now);
 	entity->was_remembered = entity->now.remembered;
 	return entity->checked;
 }
@@ -241,6 +243,7 @@ keep_entity(ShardEntity *entity)
 	if (entity->life == SHARD_ENTITY_NONE && entity->wait.waiting > 0)
 		shard_life_follow(entity);
 	entity->saved_message_at = entity->last_message_at;
+	entity->saved_heard_at = entity->heard_at;
 	entity->saved_wait = entity->wait;
 	entity->saved_life = entity->life;
 	entity->saved_stop = entity->stop;
@@ -279,6 +282,7 @@ undo_entity(ShardEntity *entity)
 	entity->batch_count = 0;
 	entity->started = entity->saved_started;
 	entity->last_message_at = entity->saved_message_at;
+	entity->heard_at = entity->saved_heard_at;
 	entity->wait = entity->saved_wait;
 	entity->life = entity->saved_life;
 #ifdef SHARD_MUTANT_STOP_NOT_UNDONE

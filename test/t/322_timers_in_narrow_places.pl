@@ -1,5 +1,5 @@
 # Timers where a mistake must show: a message of one that comes late, twice, or after it was cancelled (E31, E32); and what
-# the handler of an entity makes and ends for it.
+# the handler of an entity makes and ends for it; receive time-outs of entities that leave memory (E37).
 
 use strict;
 use warnings FATAL => 'all';
@@ -37,6 +37,14 @@ BEGIN
 END $$;
 SELECT shard_start('note', 'note', retry_backoff => '50 ms', max_retry_backoff => '100 ms');
 SELECT shard_start('starts', 'note', start_message => '"start"');
+CREATE FUNCTION session(state jsonb, message jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO seen (entity, what) SELECT entity_id, message #>> '{}' FROM shard_self();
+    IF message = '"begin"' THEN PERFORM shard_set_receive_timeout('2 s', '"idle"'); END IF;
+    IF message = '"idle"' THEN PERFORM shard_set_receive_timeout(NULL, NULL); END IF;
+    RETURN coalesce(state::int, 0) + 1;
+END $$;
+SELECT shard_start('session', 'session', start_message => '"start"', stop_message => '"stop"', passivate_idle_after => '50 ms');
 });
 
 sub sql { return $node->safe_psql('postgres', @_) }
@@ -212,6 +220,35 @@ ShardMutant::prove(
 			wait_seen('ended', 'start');
 			$node->drain;
 			return (all_seen('ended') . ' ' . sql(q{SELECT count(*) FROM shard_history('starts', 'ended')}), 'start 0');
+		},
+	},
+	{
+		# Out of memory when the second message comes, and when the time-out is met that it has put off.
+		promise => 'a receive time-out is put off by messages alone, and not by what an entity handles as it starts and leaves',
+		broken_by => ['STARTS_ARE_HEARD'],
+		run => sub {
+			sql(q{SELECT shard_tell('session', 's', '"begin"')});
+			wait_seen('s', 'stop');
+			sql(q{SELECT shard_tell('session', 's', '"more"')});
+			$node->wait_until(q{SELECT bool_or(what = 'idle') OR count(*) FILTER (WHERE what = 'start') >= 5 FROM seen WHERE entity = 's'},
+				'the time-out, or so many starts without one');
+			return (all_seen('s') =~ s/ *(?:start|stop) */ /gr =~ s/^ +| +$//gr =~ s/ +/ /gr, 'begin more idle');
+		},
+	},
+	{
+		promise => 'nor by an entity that starts without a message',
+		broken_by => ['STARTS_ARE_HEARD'],
+		run => sub {
+			my $row = q{SELECT version, updated_at FROM shard_entity.session WHERE entity_id = 'u'};
+			sql(q{SELECT shard_tell('session', 'u', '"more"')});
+			wait_seen('u', 'stop');
+			$node->drain;
+			my ($version, $written) = split /\|/, sql($row);
+			sql(q{SELECT shard_start_entity('session', 'u')});
+			$node->wait_until(q{SELECT count(*) = 2 FROM seen WHERE (entity, what) = ('u', 'stop')}, 'it to leave again');
+			$node->drain;
+			my ($next, $unchanged) = split /\|/, sql($row);
+			return (join(' ', $next > $version ? 'written' : 'as it was', $unchanged eq $written ? 'heard then' : 'heard now'), 'written heard then');
 		},
 	});
 $node->log_is_clean unless $ENV{SHARD_MUTANT};
