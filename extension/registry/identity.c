@@ -106,28 +106,44 @@ shard_identity_read(ShardIdentity *row)
 	SPI_finish();
 }
 
-/* No sender waits for a table of the extension that another session has locked exclusively: error 55P03. */
+/* Nobody waits for a table of the extension that another session has locked exclusively: error 55P03, which says what. */
 static void
-lock_to_read(void)
+lock_to_read(const char *const *tables, int count, const char *what)
 {
-	static const char *const tables[] = {"node", "control", "type"};
-
-	for (int i = 0; i < (int) lengthof(tables); i++)
+	for (int i = 0; i < count; i++)
 	{
 		Oid table = get_relname_relid(tables[i], shard_catalog_get()->schema);
 
 		if (!OidIsValid(table) || ConditionalLockRelationOid(table, AccessShareLock))
 			continue;
 		ereport(ERROR,
-				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-				 errmsg("it is not known whether this node takes messages"),
+				(errcode(ERRCODE_LOCK_NOT_AVAILABLE), errmsg("it is not known %s", what),
 				 errdetail("This node handles nothing: its control worker has not begun; see "
-						   "shard_health(). Table shard.%s, which says whether it does, is "
-						   "locked.",
+						   "shard_health(). Table shard.%s, which says so, is locked.",
 						   tables[i]),
 				 errhint("End the transaction that has locked the table, or that waits to lock it; "
 						 "see pg_locks.")));
 	}
+}
+
+ShardIdentityName
+shard_identity_name(void)
+{
+	static const char *const tables[] = {"node"};
+	ShardSecurity security = {0};
+	ShardIdentity row;
+	ShardBoardView view;
+
+	shard_board_get(shard_shmem_database(), &view);
+	if (likely(view.known))
+		return (ShardIdentityName){.cluster = view.cluster, .node = view.node};
+	lock_to_read(tables, lengthof(tables), "which node this is");
+	PushActiveSnapshot(GetTransactionSnapshot());
+	shard_security_begin_system(&security);
+	shard_identity_read(&row);
+	shard_security_end(&security);
+	PopActiveSnapshot();
+	return (ShardIdentityName){.cluster = row.cluster, .node = row.node};
 }
 
 /* Has the cluster another number for a type of this database? */
@@ -150,6 +166,7 @@ compare_number(const ShardMapEntry *entry, void *arg)
 void
 shard_identity_check_open(void)
 {
+	static const char *const tables[] = {"node", "control", "type"};
 	ShardSecurity security = {0};
 	ShardIdentity row;
 	int32 status;
@@ -157,7 +174,7 @@ shard_identity_check_open(void)
 
 	if (likely(shard_board_check_open()))
 		return;
-	lock_to_read();
+	lock_to_read(tables, lengthof(tables), "whether this node takes messages");
 	PushActiveSnapshot(GetTransactionSnapshot());
 	shard_security_begin_system(&security);
 	shard_identity_read(&row);

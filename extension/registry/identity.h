@@ -36,6 +36,18 @@ extern void shard_identity_read(ShardIdentity *row);
 extern void shard_identity_write(const ShardIdentity *row);
 
 /*
+ * Which node of which cluster this is: as the control worker says, or, before it has spoken since the server started, as
+ * the row says. Error 55P03 if table shard.node is locked then.
+ */
+typedef struct ShardIdentityName
+{
+	ShardUuid cluster;
+	int32 node;
+} ShardIdentityName;
+
+extern ShardIdentityName shard_identity_name(void);
+
+/*
  * Error 55000 unless senders may send here: as the control worker says, or, before it has spoken
  * since the server started, as the row and what was learned of this node's member and of types say. Error 55P03 if one
  * of these tables is locked then.

@@ -165,6 +165,16 @@ if (ShardMutant::prove(@scenarios))
 	is($next->receive, '"of this life"', 'it answers no ask of the next life');
 	is($node->safe_psql('postgres', q{SELECT state->>'n' FROM shard_entity.clerk WHERE entity_id = 'a'}), $n + 1, 'nothing was handled twice');
 
+	# Of which cluster it is a node says before its control worker has begun: this lock, which keeps that one from it, is
+	# there again after a crash.
+	$token = open_ask($next);
+	$node->safe_psql('postgres', q{BEGIN; LOCK TABLE shard.node IN SHARE MODE; PREPARE TRANSACTION 'no control worker'});
+	$node->crash;
+	$node->recover;
+	is($node->safe_psql('postgres', reply($token, '"at once"') . q{; SELECT ok FROM shard_health()}), "\nf", 'a token is good from the first moment of a server');
+	$node->safe_psql('postgres', q{ROLLBACK PREPARED 'no control worker'});
+	$node->drain;
+
 	$node->log_is_clean(qr/terminating .* due to administrator command/);
 }
 done_testing();

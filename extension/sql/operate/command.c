@@ -23,6 +23,7 @@
 #include "base/duration.h"
 #include "entity/execution.h"
 #include "base/peer_errors.h"
+#include "registry/identity.h"
 #include "shared/board.h"
 #include "shared/shmem.h"
 #include "registry/security.h"
@@ -301,10 +302,7 @@ shard_command_need_coordinator(const char *function)
 char *
 shard_command_who(void)
 {
-	ShardBoardView view;
-
-	shard_board_get(shard_shmem_database(), &view);
-	return psprintf("%s@%d", GetUserNameFromId(GetUserId(), false), view.node);
+	return psprintf("%s@%d", GetUserNameFromId(GetUserId(), false), shard_identity_name().node);
 }
 
 /* ---- refusals --------------------------------------------------------------------------------- */

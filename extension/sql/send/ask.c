@@ -103,7 +103,7 @@ is_resharded(const ShardType *type)
 static void
 check_type(const ShardType *type, const ShardBoardView *view)
 {
-	bool alone = view->members <= 1;
+	bool alone = view->known && view->members <= 1;
 
 	if (type->mode == SHARD_MODE_STOPPED || (type->mode == SHARD_MODE_PROXY && alone))
 	{

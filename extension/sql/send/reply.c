@@ -18,6 +18,7 @@
 #include "entity/request.h"
 #include "log/log.h"
 #include "log/session.h"
+#include "registry/identity.h"
 #include "registry/payload.h"
 #include "shared/board.h"
 #include "sql/send/api.h"
@@ -111,16 +112,14 @@ shard_defer_reply(PG_FUNCTION_ARGS)
 static void
 read_token(const bytea *bytes, ShardReplyToken *token)
 {
-	ShardBoardView view;
 	const char *wrong = NULL;
 
-	shard_board_get(shard_shmem_database(), &view);
 	if (!shard_reply_get_token(VARDATA_ANY(bytes), VARSIZE_ANY_EXHDR(bytes), token) ||
 		(token->kind != SHARD_REPLY_NOBODY &&
 		 !shard_payload_is_entity(token->entity, token->entity_len)))
 		wrong = psprintf("A value of length %d is none that shard_defer_reply() has returned.",
 						 (int) VARSIZE_ANY_EXHDR(bytes));
-	else if (!shard_record_uuid_equal(token->cluster, view.cluster))
+	else if (!shard_record_uuid_equal(token->cluster, shard_identity_name().cluster))
 		wrong = "It was made in another cluster.";
 	if (wrong != NULL)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("invalid reply token"),

@@ -29,7 +29,7 @@
 #include "registry/catalog.h"
 #include "registry/cluster_map.h"
 #include "registry/guest.h"
-#include "shared/board.h"
+#include "registry/identity.h"
 #include "entity/state.h"
 #include "registry/security.h"
 #include "shared/shmem.h"
@@ -318,12 +318,10 @@ static void
 check_home(const ShardType *type, int32 shard)
 {
 	ShardHomeRecord home;
-	ShardBoardView view;
-	bool known;
+	bool known = shard_cluster_map_home(type->type_id, shard, &home);
 
-	shard_board_get(shard_shmem_database(), &view);
-	known = view.known && shard_cluster_map_home(type->type_id, shard, &home);
-	if (!known ? type->mode != SHARD_MODE_PROXY : shard_record_home_node(&home) == view.node)
+	if (!known ? type->mode != SHARD_MODE_PROXY
+			   : shard_record_home_node(&home) == shard_identity_name().node)
 		return;
 	if (!known)
 		report_not_hosted(type);

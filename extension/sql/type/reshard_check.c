@@ -13,9 +13,8 @@
 #include "core/map/record.h"
 #include "core/member/membership.h"
 #include "registry/cluster_map.h"
+#include "registry/identity.h"
 #include "registry/statement.h"
-#include "shared/board.h"
-#include "shared/shmem.h"
 #include "sql/operate/command.h"
 #include "sql/type/reshard.h"
 
@@ -75,12 +74,11 @@ static void
 check_homes(const ShardAdminType *type)
 {
 	ShardMap *map = shard_cluster_map_read();
-	ShardBoardView view;
+	int32 here = shard_identity_name().node;
 
 #ifdef SHARD_MUTANT_RESHARD_BEFORE_LEAVING
 	return;
 #endif
-	shard_board_get(shard_shmem_database(), &view);
 	for (int32 shard = 0;
 		 shard < (int32) shard_settings_number(&type->settings, SHARD_SETTING_NUMBER_OF_SHARDS);
 		 shard++)
@@ -94,7 +92,7 @@ check_homes(const ShardAdminType *type)
 		if (entry == NULL || !shard_record_get_home(entry, &home))
 			continue;
 		node = shard_record_home_node(&home);
-		member = node == view.node ? NULL : shard_command_member(node);
+		member = node == here ? NULL : shard_command_member(node);
 		if (member != NULL && !shard_membership_is_gone(member->status))
 			ereport(
 				ERROR,
@@ -118,11 +116,8 @@ shard_reshard_check_still(const ShardAdminType *type)
 void
 shard_reshard_check_stays(const char *name)
 {
-	const ShardMemberRecord *member;
-	ShardBoardView view;
+	const ShardMemberRecord *member = shard_command_member(shard_identity_name().node);
 
-	shard_board_get(shard_shmem_database(), &view);
-	member = shard_command_member(view.node);
 	if (member != NULL &&
 		(member->status == SHARD_MEMBER_LEAVING || member->status == SHARD_MEMBER_EXITING))
 		ereport(ERROR,

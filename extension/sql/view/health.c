@@ -23,7 +23,7 @@
 #include "sql/view/health.h"
 #include "sql/view/inbox.h"
 #include "log/log.h"
-#include "shared/board.h"
+#include "registry/identity.h"
 #include "registry/registry.h"
 #include "registry/security.h"
 #include "registry/statement.h"
@@ -334,14 +334,11 @@ check_tables(ShardHealth *problems)
 static char *
 what_holds(const ShardType *type)
 {
-	ShardBoardView view;
-
 	if (type->mode != SHARD_MODE_STOPPED)
 		return pstrdup("see shard_inbox and shard_peers");
-	shard_board_get(shard_shmem_database(), &view);
 	return psprintf("the type is stopped at node %d, this one, and goes on when shard_start() is "
 					"called for it here; see shard_inbox",
-					view.node);
+					shard_identity_name().node);
 }
 
 static void
