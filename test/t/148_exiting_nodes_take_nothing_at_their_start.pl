@@ -21,6 +21,9 @@ $open->query(ShardCluster::tell_recorder($mine, 11));
 is($two->sql(q{SELECT shard_leave('1 s')}), 'f', 'a node leaves, and is not empty yet');
 $two->wait_until(q{SELECT status = 'exiting' FROM shard_members WHERE node = 2}, 'it to hear that it exits');
 
+like($two->error_of("SELECT shard_write_off(2$_)") // 'nothing', qr/55000: .*refused for node 2\nDETAIL:  This is node 2, which runs.*\nHINT: /s, "nor can it write itself off$_")
+  for '', ', force => true';
+
 # This lock is there again after a crash: the control worker cannot begin, and has said nothing yet.
 $two->sql(q{BEGIN; LOCK TABLE shard.node IN SHARE MODE; PREPARE TRANSACTION 'no control worker'});
 $two->server->crash;

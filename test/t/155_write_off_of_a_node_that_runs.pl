@@ -42,7 +42,11 @@ sub stands_still
 
 like($one->error_of('SELECT shard_write_off(3)') // 'nothing', qr/55000: .*refused for node 3\n.*HINT:  Call shard_leave\(\) there/s, 'a node that is heard');
 like($one->error_of('SELECT shard_write_off(3, NULL)') // 'nothing', qr/22004/, 'force is not null');
-like($one->error_of('SELECT shard_write_off(1)') // 'nothing', qr/55000: .*coordinator/s, 'nor the coordinator itself');
+for my $call ('shard_write_off(1)', 'shard_write_off(1, force => true)')
+{
+	like($one->error_of("SELECT $call") // 'nothing', qr/55000: .*refused for node 1\nDETAIL:  This is node 1,.*HINT:  Call shard_leave\(\) here/s, "nor the node itself: $call");
+}
+like($two->error_of('SELECT shard_write_off(1)') // 'nothing', qr/55000: .*refused for node 1\n/s, 'nor the coordinator');
 
 # --- stopped -------------------------------------------------------------------------------------
 
@@ -70,6 +74,9 @@ $one->sql("SELECT shard_pin('counter', $shard, 3)");
 $one->wait_value($pin, 3, 'a pin to the node that will be lost');
 $three->server->crash;
 $one->wait_until("SELECT $health ~ 'wait for node 3 .unreachable.*shard_write_off.3.'", 'a write-off to be advised');
+$two->add($at_three, 1);
+$two->wait_until(q{SELECT sum(outbox_messages) > 0 FROM shard_peers WHERE node = 3}, 'a message for it to wait');
+like($two->error_of('SELECT shard_write_off(2)') // 'nothing', qr/55000: .*refused for node 2\nDETAIL:  This is node 2,.*HINT: .*name that one: shard_write_off\(3\)/s, 'who mixes it up with the node itself is told which one');
 $one->eventually('SELECT shard_write_off(3)');
 pass('a node that is lost is written off without force');
 $cluster->has_left(3);

@@ -112,6 +112,13 @@ test_down(void)
 	start(2);
 	run(10 * SHARD_SECOND);
 	is_int(status_of(3, 0), SHARD_MEMBER_UP, "its next start is admitted");
+	order(2, &(ShardCommand){.kind = SHARD_COMMAND_DOWN, .node = 3, .asker.token = 8});
+	run(5 * SHARD_SECOND);
+	ok(machines[2].command == 8 && machines[2].command_good,
+	   "it downs itself, and knows that it has: %s", machines[2].command_text);
+	stop(2);
+	start(2);
+	run(10 * SHARD_SECOND);
 	ok(shown(2) != 0 && shown(2) == shown(0), "and takes part");
 }
 

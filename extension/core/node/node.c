@@ -185,6 +185,20 @@ voter_may_forget(const ShardNode *node)
 	return !shard_node_is_alone(node);
 }
 
+bool
+shard_node_obeyed(const ShardNode *node, const ShardCommand *command)
+{
+	ShardMemberRecord record;
+
+#ifdef SHARD_MUTANT_OWN_END_UNKNOWN
+	return false;
+#endif
+	return command->node == node->id && shard_node_get_member(node, node->id, &record) &&
+		   ((command->kind == SHARD_COMMAND_DOWN && record.status == SHARD_MEMBER_DOWN) ||
+			(command->kind == SHARD_COMMAND_WRITE_OFF &&
+			 record.status == SHARD_MEMBER_WRITTEN_OFF));
+}
+
 /* The incarnation of this start is one that may be granted from now on. */
 static void
 remember_claim(ShardNode *node)

@@ -640,7 +640,9 @@ tick(ShardNode *node, int64 now, int at)
 	if (plan && command->ballot != node->coordinator_ballot)
 		command->ballot = 0;
 	sent = command->ballot != 0;
-	if (!node->running || node->fenced)
+	if (sent && shard_node_obeyed(node, &command->command))
+		end_command(node, at, true, NODE_ANSWER_KNOWN, 0, NULL);
+	else if (!node->running || node->fenced)
 		end_command(node, at, false, sent && !plan ? NODE_ANSWER_UNKNOWN : NODE_ANSWER_KNOWN, 0,
 					node->fenced ? "this node is fenced" : "this incarnation was downed");
 	else if (sent && command->ballot != node->coordinator_ballot)

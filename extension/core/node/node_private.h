@@ -310,6 +310,9 @@ extern bool shard_node_is_alone(const ShardNode *node);
 /* A member's record as learned, with texts in the arena of received messages. False: there is no such member. */
 extern bool shard_node_get_member(const ShardNode *node, int32 id, ShardMemberRecord *record);
 
+/* Whether the command was to end this node's own part, and has: no answer comes to a node that takes none any more. */
+extern bool shard_node_obeyed(const ShardNode *node, const ShardCommand *command);
+
 /* A new message to the coordinator that is heard, for the caller to fill in; NULL: no coordinator is heard. */
 extern ShardControl *shard_node_to_coordinator(ShardNode *node, ShardControlKind kind);
 

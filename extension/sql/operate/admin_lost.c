@@ -13,6 +13,7 @@
 #include "sql/cluster/cluster_alive.h"
 #include "sql/cluster/cluster_view.h"
 #include "core/member/membership.h"
+#include "registry/identity.h"
 #include "shared/board.h"
 #include "base/argument.h"
 
@@ -205,6 +206,35 @@ check_entities_ended(int32 node)
 	refuse_write_off(&asked, status);
 }
 
+/*
+ * Errors at the node itself, which runs, whatever is forced: its data would be lost by a word at the wrong place. Who calls
+ * it there may mean a node for which messages wait, so that this one does not leave.
+ */
+static void
+check_not_self(int32 node)
+{
+	const char *others;
+
+	if (node != shard_identity_name().node)
+		return;
+	others = shard_command_list("SELECT format('shard_write_off(%s)', p.node) FROM shard.peers() p"
+								" GROUP BY p.node HAVING sum(p.outbox_messages) > 0"
+								" ORDER BY p.node",
+								", ");
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("shard_write_off() is refused for node %d", node),
+			 errdetail("This is node %d, which runs: a node gives up others, and never itself.",
+					   node),
+			 others[0] != '\0'
+				 ? errhint("If the node for which messages wait here is gone for good, name that "
+						   "one: %s. To end this node's part call shard_leave() here.",
+						   others)
+				 : errhint("Call shard_leave() here; or stop this server for good, then call "
+						   "shard_write_off(%d) at another member.",
+						   node)));
+}
+
 static bool
 is_forced(FunctionCallInfo fcinfo)
 {
@@ -225,6 +255,7 @@ shard_admin_write_off(PG_FUNCTION_ARGS)
 	forced = is_forced(fcinfo);
 	shard_command_not_gone();
 	shard_command_not_downed();
+	check_not_self(node);
 	if (!forced)
 		check_entities_ended(node);
 	if (command_about(fcinfo, "shard_write_off()", SHARD_COMMAND_WRITE_OFF) ==
