@@ -175,10 +175,12 @@ test_write_off(void)
 	command(0, SHARD_COMMAND_MOVE, shard, 3, 1);
 	run(SHARD_SECOND);
 	stop(2);
-	run(15 * SHARD_SECOND);
+	wait_for(0, 1, 15 * SHARD_SECOND);
+	ok(ended(0, 1, false), "a target falls silent");
+	run(10 * SHARD_SECOND);
 	command(0, SHARD_COMMAND_WRITE_OFF, -1, 3, 2);
-	wait_for(0, 1, 5 * SHARD_SECOND);
-	ok(ended(0, 1, false), "a target is written off");
+	run(5 * SHARD_SECOND);
+	ok(ended(0, 2, true), "and is written off: %s", machines[0].command_text);
 	is_int(node_of(shard), 2, "the shard stays");
 	is_int(home_of(shard).lost, 0, "with its state");
 	is_int(home_of(shard).reason, SHARD_HOME_REASON_ABORTED, "the move was aborted");
