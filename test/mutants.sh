@@ -30,7 +30,6 @@ request_marks=test/t/174_marks_of_requests.pl
 reshard=test/t/350_resharding_survives_crashes.pl
 reshard_cluster=test/t/177_resharding_in_a_cluster.pl
 walls=test/attack/423_resharding_is_a_guests_stay.pl
-parked=test/t/316_parked_messages_in_batches.pl
 declare -A noticed_by=(
   # of what one node does
   [CURSOR_BY_ID]="$one_node test/t/020_crash_ledger.pl"  # rows of senders still open are passed for ever, as by a plain increasing id
@@ -102,9 +101,6 @@ declare -A noticed_by=(
   [RESHARD_WITHOUT_WALLS]=$walls  # triggers that resharding fires are no guests
   [RESHARD_DEFERS]=$walls         # triggers that are deferred are left to the commit
   [RECEIVED_TWICE]=test/t/109_load_without_faults.pl  # rows are stored twice, and marks are not looked at
-  [PARKED_UNSEEN]=$parked         # what a turn has parked is not looked at in the same turn
-  [PARKED_IN_MEMORY]=$parked      # the last messages that a turn parks are in memory alone
-  [PARKED_RANGE_UNCHECKED]=$parked  # what was parked among those taken goes with them
 )
 mapfile -t mutants < <(for name in "${!noticed_by[@]}"; do echo "${noticed_by[$name]} $name"; done | sort | sed 's/.* //')
 if [ "${1:-}" = --few ]; then

@@ -59,7 +59,7 @@
 /* A turn is over by then; or what the type's own triggers and constraints wait for is not let go. */
 #define LOCK_TIMEOUT "10s"
 
-/* Messages that wait are numbered from here on: below those that were parked here (routing_parked.c). */
+/* Messages that wait are numbered from here on: below those that were parked here (routing_store.c). */
 #define FIRST_SEQ (PG_INT64_MIN + 1)
 
 #define STRANGE_HINT \

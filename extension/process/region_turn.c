@@ -153,7 +153,7 @@ run_parked(void)
 	return left;
 }
 
-/* Writes what the turn has to write beside states: parked messages, packets, what rotation waits for, the cursor. */
+/* Writes what the turn has to write beside states: packets, what rotation waits for, the cursor. */
 static void
 write_log(ShardRegion *region, ShardTurnResult *result)
 {
@@ -163,7 +163,6 @@ write_log(ShardRegion *region, ShardTurnResult *result)
 	result->pass_wanted = pg_atomic_read_u64(&region->slot->pass_wanted);
 	result->in_the_way = !shard_cursor_is_past(region->cursor, result->pass_wanted);
 	leave = result->in_the_way ? result->pass_wanted : 0;
-	shard_routing_write();
 	shard_transport_replies_leave(leave);
 	wrote = shard_timer_fire(shard_cursor_has_met(region->cursor, shard_timer_on_its_way()));
 	wrote |= shard_routing_leave(leave);

@@ -143,8 +143,6 @@ shard_routing_load(ShardDatabase *db, ShardLanes lanes, int32 self)
 	r->turn = CurrentMemoryContext;
 	r->context = AllocSetContextCreate(TopMemoryContext, "shard routes", ALLOCSET_DEFAULT_SIZES);
 	r->scratch = AllocSetContextCreate(TopMemoryContext, "shard routing", ALLOCSET_DEFAULT_SIZES);
-	r->gathered =
-		AllocSetContextCreate(TopMemoryContext, "shard gathered messages", ALLOCSET_DEFAULT_SIZES);
 	r->ahead =
 		AllocSetContextCreate(TopMemoryContext, "shard parked messages", ALLOCSET_DEFAULT_SIZES);
 	r->later = AllocSetContextCreate(TopMemoryContext, "shard news", ALLOCSET_DEFAULT_SIZES);
@@ -436,7 +434,6 @@ shard_routing_aborted(void)
 	shard_routing_forget_recount();
 	forget_news();
 	shard_routing_store_forget_base();
-	shard_routing_parked_forget();
 	shard_routing_forget_ahead();
 	MemoryContextReset(r->scratch);
 	shard_route_abort(r->routes);
@@ -552,14 +549,6 @@ save_marks(void *context, ShardRoute *route)
 		(void) shard_route_get(shard_routing.routes, route->type_id, route->shard);
 	if (route->loaded && shard_handoff_takes(&route->own))
 		shard_routing_store_write_base(route);
-}
-
-void
-shard_routing_write(void)
-{
-#ifndef SHARD_MUTANT_PARKED_IN_MEMORY
-	shard_routing_parked_write();
-#endif
 }
 
 bool

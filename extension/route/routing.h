@@ -34,9 +34,6 @@ extern void shard_routing_row(const ShardRow *row);
 /* Handles parked messages that can go on. True: some are left that could go on, too. */
 extern bool shard_routing_drain(void);
 
-/* At the turn's end, when all messages are handled: writes what the turn has done to parked messages. */
-extern void shard_routing_write(void);
-
 /* Whether a home that was learned in this turn left parked messages that can go on in the next one. */
 extern bool shard_routing_is_left(void);
 

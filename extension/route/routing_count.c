@@ -133,7 +133,7 @@ shard_routing_bury_dropped(void)
 		if (type != NULL)
 			shard_routing_store_each(count_parked, count);
 		else
-			shard_turn_count_strays(shard_routing_parked_bury(type_id), 0);
+			shard_turn_count_strays(shard_routing_store_bury(type_id), 0);
 		count->change = count->found - count->committed;
 		old = MemoryContextSwitchTo(shard_routing.context);
 		shard_route_each(shard_routing.routes, reload_dropped, &type_id);

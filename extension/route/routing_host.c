@@ -49,12 +49,8 @@ end_sql(MemoryContext old)
 static void
 do_load(void *context, ShardRoute *route)
 {
-	MemoryContext old;
+	MemoryContext old = begin_sql();
 
-	/* only then may the turn have gathered messages of the shard */
-	if (route->touched)
-		shard_routing_parked_write();
-	old = begin_sql();
 	shard_routing_store_load(route, shard_routing.context);
 	shard_routing_note_left(route);
 	end_sql(old);
@@ -181,24 +177,28 @@ knows_front(const ShardRoute *route)
 static void
 note_parked(const ShardItem *item)
 {
-	ShardParkedPlace place = shard_routing_parked_place(item, item->body);
+	ShardParkedPlace place = shard_routing_store_place(item, item->body);
 	ShardRoute *route = shard_route_known(shard_routing.routes, item->type_id, item->shard);
 
-	if (shard_routing.ahead_of == route)
-		shard_routing_forget_ahead();
-	if (place.rseq < route->front_rseq ||
-		(place.rseq == route->front_rseq && place.arrival <= route->front_arrival))
+	if (route != NULL &&
+		(place.rseq < route->front_rseq ||
+		 (place.rseq == route->front_rseq && place.arrival <= route->front_arrival)))
 		route->front_in = 0;
 }
 
 static void
 do_park(void *context, const ShardItem *item)
 {
+	MemoryContext old;
+
 	if (bury(item))
 		return;
-	shard_routing_parked_add(item, item->body);
+	old = begin_sql();
+	shard_routing_store_park(item, item->body);
 	shard_routing_count(item->type_id, 1);
+	shard_routing_forget_ahead();
 	note_parked(item);
+	end_sql(old);
 }
 
 /*
@@ -216,23 +216,19 @@ begin_of(const ShardRoute *route)
 							  .arrival = known ? route->front_arrival : PG_INT64_MIN};
 }
 
-/* Reads the first parked messages of a shard. Those that the turn has taken away are passed, if it is known where. */
+/* Reads the first parked messages of a shard. */
 static void
 read_ahead(const ShardRoute *route)
 {
 	ShardParkedPlace begin = begin_of(route);
 	MemoryContext old;
 
-#ifndef SHARD_MUTANT_PARKED_UNSEEN
-	if (shard_routing_parked_has_added() || !knows_front(route))
-		shard_routing_parked_write();
-#endif
 	shard_execution_end_user_code();
 	shard_routing_forget_ahead();
 	old = MemoryContextSwitchTo(shard_routing.ahead);
 	shard_routing.parked =
-		shard_routing_parked_read(&begin, READ_AHEAD, &shard_routing.parked_count,
-								  &shard_routing.parked_last);
+		shard_routing_store_parked(&begin, READ_AHEAD, &shard_routing.parked_count,
+								   &shard_routing.parked_last);
 	shard_routing.ahead_of = route;
 	MemoryContextSwitchTo(old);
 }
@@ -266,15 +262,16 @@ static void
 do_unpark(void *context, const ShardRoute *route)
 {
 	const ShardParked *first = &shard_routing.parked[shard_routing.parked_next++];
-	ShardRoute *left = unconstify(ShardRoute *, route);
+	MemoryContext old = begin_sql();
 
-	shard_routing_parked_remove(left, first);
+	shard_routing_store_unpark(first);
 	shard_routing_count(route->type_id, -1);
 #ifndef SHARD_MUTANT_STASH_READ_AGAIN
-	left->front_in = shard_routing.aborts + 1;
-	left->front_rseq = first->rseq;
-	left->front_arrival = first->arrival;
+	unconstify(ShardRoute *, route)->front_in = shard_routing.aborts + 1;
+	unconstify(ShardRoute *, route)->front_rseq = first->rseq;
+	unconstify(ShardRoute *, route)->front_arrival = first->arrival;
 #endif
+	end_sql(old);
 	shard_turn_pass();
 }
 
@@ -349,7 +346,8 @@ shard_routing_save_item(const ShardItem *item, const ShardRow *row, bool in_doub
 	}
 	else
 	{
-		shard_route_park(shard_routing.routes, &kept);
+		do_park(NULL, &kept);
+		shard_route_reload(shard_routing.routes, item->type_id, item->shard);
 		accepted->again++;
 	}
 	MemoryContextSwitchTo(old);

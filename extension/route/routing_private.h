@@ -5,7 +5,6 @@
 #pragma once
 
 #include "route/routing.h"
-#include "route/routing_parked.h"
 #include "route/routing_store.h"
 
 /*
@@ -61,8 +60,6 @@ typedef struct ShardRouting
 	MemoryContext context; /* lives as long as the routes */
 	MemoryContext turn;	   /* current when the turn began */
 	MemoryContext scratch; /* of one statement */
-
-	MemoryContext gathered; /* parked messages that are not in their table yet */
 
 	/* parked messages of one shard that were read ahead, in the turn's own memory */
 	MemoryContext ahead;

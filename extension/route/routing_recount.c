@@ -98,10 +98,9 @@ shard_routing_recount(int64 *messages)
 	int rows;
 
 	shard_execution_end_user_code();
-	shard_routing_parked_write();
 	for (int i = 0; place.type_id == 0 && i < shard_routing.count_count; i++)
 		begin_count(&shard_routing.counts[i]);
-	rows = shard_routing_parked_some(&place, PARKED_AT_ONCE, compare, &last);
+	rows = shard_routing_store_some(&place, PARKED_AT_ONCE, compare, &last);
 	*messages += rows;
 	if (rows < PARKED_AT_ONCE)
 	{

@@ -1,6 +1,6 @@
 /*
  * route/routing_store.c
- *		What is durable of routing: tables shard.route, own and shard_input; what a shard leaves behind in others.
+ *		What is durable of routing: tables shard.route, own, shard_input and parked.
  *
  * All of it happens in a turn's transaction. If the process dies right here, nothing of the turn
  * happened: the next worker reads the tables as of the turn before, and meets the same rows of the log
@@ -16,10 +16,18 @@
 #include "utils/memutils.h"
 
 #include "core/base/message.h"
+#include "entity/held.h"
+#include "entity/request.h"
 #include "route/routing_private.h"
 #include "registry/statement.h"
 
 #include "base/compat.h"
+
+/* Key of parked messages that have no stamp: behind all that have one. */
+#define NOT_STAMPED PG_INT64_MAX
+
+/* Payload of parked messages that is read at once, and the last one's. */
+#define PARKED_BYTES (1024 * 1024)
 
 /* Marks that are written by one statement. */
 #define BASE_ROWS 1000
@@ -119,6 +127,48 @@ static ShardStatement delete_stash = {
 	" WHERE type_id = $1 AND shard = $2 LIMIT $3))",
 	3,
 	{INT4OID, INT4OID, INT8OID}};
+
+static ShardStatement insert_parked = {
+	"INSERT INTO shard.parked (type_id, shard, rseq, arrival, kind, epoch, sent, stamp, entity,"
+	" src_type, src_entity, mid_node, mid_seq, payload)"
+	" VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)"
+#ifdef SHARD_MUTANT_NO_ORDER
+	/* which meets rows again: an error would end all handling, and prove nothing */
+	" ON CONFLICT (type_id, shard, rseq, arrival) DO UPDATE SET kind = excluded.kind"
+#endif
+	,
+	14,
+	{INT4OID, INT4OID, INT8OID, INT8OID, INT2OID, INT4OID, BOOLOID, BYTEAOID, TEXTOID, INT4OID,
+	 TEXTOID, INT4OID, INT8OID, BYTEAOID}};
+
+static ShardStatement select_parked = {
+	"SELECT rseq, arrival, kind, epoch, sent, stamp, entity, src_type, src_entity, mid_node, mid_seq,"
+	" payload FROM shard.parked WHERE type_id = $1 AND shard = $2 AND (rseq, arrival) > ($4, $5)"
+	" ORDER BY rseq, arrival LIMIT $3",
+	5,
+	{INT4OID, INT4OID, INT4OID, INT8OID, INT8OID}};
+
+static ShardStatement select_some_parked = {
+	"SELECT type_id, shard, rseq, arrival FROM shard.parked"
+	" WHERE (type_id, shard, rseq, arrival) > ($1, $2, $3, $4)"
+	" ORDER BY type_id, shard, rseq, arrival LIMIT $5",
+	5,
+	{INT4OID, INT4OID, INT8OID, INT8OID, INT4OID}};
+
+static ShardStatement delete_parked = {
+	"DELETE FROM shard.parked WHERE type_id = $1 AND shard = $2 AND rseq = $3 AND arrival = $4",
+	4,
+	{INT4OID, INT4OID, INT8OID, INT8OID}};
+
+static ShardStatement bury_parked = {
+	"WITH gone AS (DELETE FROM shard.parked WHERE type_id = $1 RETURNING *)"
+	" INSERT INTO shard.dead_letter (type_id, shard, entity, kind, epoch, stamp, src_type,"
+	" src_entity, mid_node, mid_seq, payload, sqlstate, error, hint, attempts)"
+	" SELECT type_id, shard, entity, kind, epoch, stamp, src_type, src_entity, mid_node, mid_seq,"
+	" payload, '42704', '" SHARD_DROPPED_ERROR "',"
+	" '" SHARD_DROPPED_HINT "', 0 FROM gone ORDER BY shard, rseq, arrival",
+	1,
+	{INT4OID}};
 
 static ShardStatement select_shards = {
 	"SELECT type_id, shard, coalesce(p.messages, 0) FROM shard.own FULL JOIN"
@@ -406,6 +456,133 @@ shard_routing_store_discard(int32 type_id, int32 shard, int64 limit)
 	return all;
 }
 
+ShardParkedPlace
+shard_routing_store_place(const ShardItem *item, const ShardRow *row)
+{
+	bool stamped = item->stamp.kind != SHARD_PREFIX_NONE;
+
+	return (ShardParkedPlace){.type_id = item->type_id,
+							  .shard = item->shard,
+							  .rseq = stamped ? item->stamp.seq : NOT_STAMPED,
+							  .arrival = row->seq};
+}
+
+void
+shard_routing_store_park(const ShardItem *item, const ShardRow *row)
+{
+	ShardArguments arguments = {0};
+	bool stamped = item->stamp.kind != SHARD_PREFIX_NONE;
+	ShardParkedPlace place = shard_routing_store_place(item, row);
+	char stamp[SHARD_LOG_STAMP_BYTES];
+
+	shard_log_put_stamp(stamp, item->stamp);
+	add_key(&arguments, item->type_id, item->shard);
+	shard_statement_add(&arguments, Int64GetDatum(place.rseq), false);
+	shard_statement_add(&arguments, Int64GetDatum(place.arrival), false);
+	shard_statement_add(&arguments, Int16GetDatum(row->kind), false);
+	shard_statement_add(&arguments, Int32GetDatum(item->epoch), item->epoch < 0);
+	shard_statement_add(&arguments, BoolGetDatum(item->sent), false);
+	shard_statement_add_text(&arguments, stamped ? stamp : NULL, sizeof(stamp));
+	shard_statement_add_text(&arguments, row->entity, row->entity_len);
+	shard_statement_add(&arguments, Int32GetDatum(row->src_type), row->src_type == 0);
+	shard_statement_add_text(&arguments, row->src_type == 0 ? NULL : row->src_entity,
+							 row->src_entity_len);
+	shard_statement_add(&arguments, Int32GetDatum(row->mid_node), false);
+	shard_statement_add(&arguments, Int64GetDatum(row->mid_seq), false);
+	shard_statement_add_text(&arguments, row->payload == NULL ? "" : row->payload,
+							 row->payload_len);
+	shard_statement_change_one(&insert_parked, &arguments, SPI_OK_INSERT);
+}
+
+/* A row of select_parked. */
+static void
+read_parked(uint64 number, ShardParked *parked, MemoryContext context)
+{
+	ShardRow *row = &parked->row;
+	char *stamp;
+	int len;
+	bool isnull;
+
+	parked->rseq = shard_statement_int8(number, 1);
+	parked->arrival = shard_statement_int8(number, 2);
+	row->kind = DatumGetInt16(shard_statement_column(number, 3, &isnull));
+	row->epoch = DatumGetInt32(shard_statement_column(number, 4, &isnull));
+	if (isnull)
+		row->epoch = SHARD_NO_EPOCH;
+	parked->item.sent = DatumGetBool(shard_statement_column(number, 5, &isnull));
+	stamp = shard_statement_bytes(number, 6, context, &len);
+	if (stamp != NULL)
+		row->stamp = shard_log_get_stamp(stamp);
+	row->entity = shard_statement_bytes(number, 7, context, &row->entity_len);
+	row->src_type = shard_statement_int4(number, 8);
+	row->src_entity = shard_statement_bytes(number, 9, context, &row->src_entity_len);
+	row->mid_node = shard_statement_int4(number, 10);
+	row->mid_seq = shard_statement_int8(number, 11);
+	row->payload = shard_statement_bytes(number, 12, context, &row->payload_len);
+
+	/* should it have to wait in the stash: stamped ones first, then by arrival, as here */
+	row->seq = parked->rseq == NOT_STAMPED ? parked->arrival : PG_INT64_MIN + parked->rseq;
+}
+
+ShardParked *
+shard_routing_store_parked(const ShardParkedPlace *after, int limit, int *count, bool *last)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ShardArguments arguments = {0};
+	ShardParked *result;
+	Size bytes = 0;
+
+	SPI_connect();
+	add_key(&arguments, after->type_id, after->shard);
+	shard_statement_add(&arguments, Int32GetDatum(limit), false);
+	shard_statement_add(&arguments, Int64GetDatum(after->rseq), false);
+	shard_statement_add(&arguments, Int64GetDatum(after->arrival), false);
+	shard_statement_run(&select_parked, &arguments, SPI_OK_SELECT);
+	result = MemoryContextAllocZero(context, Max(SPI_processed, 1) * sizeof(ShardParked));
+	for (*count = 0; *count < SPI_processed && bytes <= PARKED_BYTES; (*count)++)
+	{
+		ShardParked *parked = &result[*count];
+
+		/* a large one is still where it was stored */
+		read_parked(*count, parked, context);
+		bytes += parked->row.payload_len;
+		parked->row.type_id = parked->item.type_id = after->type_id;
+		parked->row.shard = parked->item.shard = after->shard;
+		parked->item.epoch = parked->row.epoch;
+		parked->item.stamp = parked->row.stamp;
+		parked->item.body = &parked->row;
+	}
+	*last = SPI_processed < limit && *count == SPI_processed;
+	SPI_finish();
+	return result;
+}
+
+void
+shard_routing_store_unpark(const ShardParked *parked)
+{
+	ShardArguments arguments = {0};
+
+	add_key(&arguments, parked->item.type_id, parked->item.shard);
+	shard_statement_add(&arguments, Int64GetDatum(parked->rseq), false);
+	shard_statement_add(&arguments, Int64GetDatum(parked->arrival), false);
+	shard_statement_change(&delete_parked, &arguments, SPI_OK_DELETE);
+}
+
+int64
+shard_routing_store_bury(int32 type_id)
+{
+	ShardArguments arguments = {0};
+	int64 rows;
+
+	shard_request_refuse_kept(type_id, true);
+	SPI_connect();
+	shard_statement_add(&arguments, Int32GetDatum(type_id), false);
+	shard_statement_run(&bury_parked, &arguments, SPI_OK_INSERT);
+	rows = (int64) SPI_processed;
+	SPI_finish();
+	return rows;
+}
+
 void
 shard_routing_store_each(ShardRoutingVisit visit, void *arg)
 {
@@ -417,4 +594,29 @@ shard_routing_store_each(ShardRoutingVisit visit, void *arg)
 		visit(shard_statement_int4(i, 1), shard_statement_int4(i, 2), shard_statement_int8(i, 3),
 			  arg);
 	SPI_finish();
+}
+
+int
+shard_routing_store_some(ShardParkedPlace *place, int limit, ShardRoutingVisit visit, void *arg)
+{
+	ShardArguments arguments = {0};
+	int rows;
+
+	SPI_connect();
+	add_key(&arguments, place->type_id, place->shard);
+	shard_statement_add(&arguments, Int64GetDatum(place->rseq), false);
+	shard_statement_add(&arguments, Int64GetDatum(place->arrival), false);
+	shard_statement_add(&arguments, Int32GetDatum(limit), false);
+	shard_statement_run(&select_some_parked, &arguments, SPI_OK_SELECT);
+	rows = (int) SPI_processed;
+	for (int i = 0; i < rows; i++)
+	{
+		*place = (ShardParkedPlace){.type_id = shard_statement_int4(i, 1),
+									.shard = shard_statement_int4(i, 2),
+									.rseq = shard_statement_int8(i, 3),
+									.arrival = shard_statement_int8(i, 4)};
+		visit(place->type_id, place->shard, 1, arg);
+	}
+	SPI_finish();
+	return rows;
 }

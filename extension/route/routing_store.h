@@ -1,6 +1,6 @@
 /*
  * route/routing_store.h
- *		What is durable of routing: tables shard.route, own and shard_input; what a shard leaves behind in others.
+ *		What is durable of routing: tables shard.route, own, shard_input and parked.
  *
  * The exceptional path: SQL, within the worker's running turn. The caller has ended any stretch of user
  * code.
@@ -39,6 +39,47 @@ extern TransactionId shard_routing_store_own_writer(int32 type_id, int32 shard);
  */
 extern bool shard_routing_store_discard(int32 type_id, int32 shard, int64 limit);
 
+/* A parked message, as it is stored; its strings live in the memory of the load. */
+typedef struct ShardParked
+{
+	ShardItem item; /* body: row */
+	ShardRow row;	/* seq: where it belongs in a stash */
+	int64 rseq;		/* key */
+	int64 arrival;
+} ShardParked;
+
+/* Stores a parked message. row: the item's body. */
+extern void shard_routing_store_park(const ShardItem *item, const ShardRow *row);
+
+/* How far a walk over parked messages has come, by their keys; all 0: it begins. */
+typedef struct ShardParkedPlace
+{
+	int32 type_id;
+	int32 shard;
+	int64 rseq;
+	int64 arrival;
+} ShardParkedPlace;
+
+/* Where a parked message is. */
+extern ShardParkedPlace shard_routing_store_place(const ShardItem *item, const ShardRow *row);
+
+/*
+ * The first parked messages of a shard behind a place, at most limit, and fewer if they are large, in the current memory
+ * context; *count: how many. *last: there are no others.
+ */
+extern ShardParked *
+shard_routing_store_parked(const ShardParkedPlace *after, int limit, int *count, bool *last);
+
+/* Removes a parked message. */
+extern void shard_routing_store_unpark(const ShardParked *parked);
+
+/* The parked messages of a type that was dropped become dead letters; returns how many. */
+extern int64 shard_routing_store_bury(int32 type_id);
+
 /* Each shard that has an ownership row or parked messages, and how many. */
 typedef void (*ShardRoutingVisit)(int32 type_id, int32 shard, int64 parked, void *arg);
 extern void shard_routing_store_each(ShardRoutingVisit visit, void *arg);
+
+/* The next rows, at most limit, in the order of their keys; returns how many there were. */
+extern int
+shard_routing_store_some(ShardParkedPlace *place, int limit, ShardRoutingVisit visit, void *arg);

@@ -54,33 +54,6 @@ test_origin(void)
 	shard_route_destroy(routes);
 }
 
-/* What the host takes out of a stream is parked, and newer messages wait behind it, also of a shard that was not known yet. */
-static void
-test_park(void)
-{
-	Host host = {.node = 2, .rseq = 7};
-	ShardRoutes *routes = shard_route_create(ME, &host_table, &host, 10);
-	ShardItem item = arrived("a", 0, ME, 7);
-
-	shard_route_park(routes, &item);
-	tell_local(routes, "b");
-	is_int(host.n_outbox, 0, "nothing goes before what was parked");
-	is_int(host.n_parked, 2, "newer messages join it");
-	shard_route_abort(routes);
-	host.n_parked = 0;
-	is_int(shard_route_get(routes, 1, 1)->parked, 0, "an abort undoes it");
-
-	shard_route_park(routes, &item);
-	tell_local(routes, "b");
-	shard_route_commit(routes);
-	ok(!shard_route_drain(routes), "all of it goes on");
-	is_int(host.n_outbox, 2, "both have left");
-	is_int(host.outbox[0].stamp.seq, 7, "what has a stamp keeps it, and goes first");
-	is_int(host.outbox[1].stamp.seq, 8, "the newer one follows");
-	shard_route_commit(routes);
-	shard_route_destroy(routes);
-}
-
 /* Parked messages leave one by one when there is no time for more, and in order. */
 static void
 test_over(void)
@@ -484,7 +457,6 @@ main(void)
 	test_origin();
 	test_false_marks();
 	test_undone();
-	test_park();
 	test_over();
 	test_held();
 	test_aborted_drain();

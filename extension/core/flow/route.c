@@ -199,12 +199,6 @@ park(ShardRoutes *routes, ShardRoute *route, const ShardItem *item)
 	note_parked(routes, route);
 }
 
-void
-shard_route_park(ShardRoutes *routes, const ShardItem *item)
-{
-	park(routes, shard_route_get(routes, item->type_id, item->shard), item);
-}
-
 /* To the home's stream, with stamp and tag. A stamp that it has it keeps (X2). */
 static void
 append(ShardRoutes *routes, const ShardRoute *route, const ShardItem *item)

@@ -75,7 +75,6 @@ typedef struct ShardRoute
 	uint32 front_in;
 	int64 front_rseq;
 	int64 front_arrival;
-	int leaving; /* and where it has noted what the turn takes away of them, if it has */
 } ShardRoute;
 
 typedef struct ShardRoutes ShardRoutes;
@@ -211,9 +210,6 @@ extern bool shard_route_drain(ShardRoutes *routes);
 
 /* Ask once more for all homes that messages wait for. */
 extern void shard_route_ask(ShardRoutes *routes);
-
-/* In a transaction: parks an item that the host has taken out of a stream. It goes on from there like any other. */
-extern void shard_route_park(ShardRoutes *routes, const ShardItem *item);
 
 /* Is a stored item of the route's shard still this origin's to keep (X6)? */
 extern bool shard_route_kept(const ShardRoute *route, const ShardItem *item);
