@@ -69,6 +69,9 @@ CALL shard_reshard('note');
 -- An extractor that has no shard for an entity: the others have moved, and the type waits for the next call.
 CALL shard_reshard('note', shard_id_extractor => 'broken');
 SELECT type_name, from_shards, to_shards, shard_id_extractor, state, shards FROM shard_reshardings;
+SET ROLE reshard_stranger;
+SELECT count(*) FROM shard_reshardings;
+RESET ROLE;
 SELECT mode, problem FROM shard_types WHERE type_name = 'note';
 SELECT ok FROM shard_health();
 SELECT shard_ask('note', '5', '{"n": 3}');

@@ -143,7 +143,8 @@ shard_deliver_why_not(const ShardRequest *request)
 	int pid;
 
 	if (local != NULL && shard_turn_puts_off(local))
-		return "Its type has used up its share of the worker's time, and other types go first.";
+		return "Its type has used up its share of the worker's time: the worker looks first for "
+			   "what other types have to do.";
 	if (local != NULL && shard_pause_until(local, request->shard) != 0)
 		return psprintf("Shard %d of its type pauses until %s: a message of it has failed.",
 						request->shard,

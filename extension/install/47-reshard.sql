@@ -24,6 +24,7 @@ SELECT t.type_name, t.number_of_shards AS from_shards, r.number_of_shards AS to_
        least(r.next_shard, greatest(t.number_of_shards, r.number_of_shards)) AS shards_done,
        greatest(t.number_of_shards, r.number_of_shards) AS shards,
        r.entities AS entities_moved, r.began_at, r.stepped_at
-FROM shard.reshard r JOIN shard.type t USING (type_id);
+FROM shard.reshard r JOIN shard.type t USING (type_id)
+WHERE shard.shards_readable(r.type_id);
 GRANT SELECT ON @extschema@.shard_reshardings TO PUBLIC;
 COMMENT ON VIEW @extschema@.shard_reshardings IS 'entity types whose entities are on their way to other shards, and how far that is';

@@ -271,6 +271,15 @@ target_name(const Call *call)
 }
 
 /*
+ * The time-out that the asker has given; one at another node has kept a part of it for the answer.
+ */
+static const char *
+given_time(const Call *call)
+{
+	return shard_duration_rounded(call->timeout + call->request->patience_us);
+}
+
+/*
  * Why the time of a request ran out before it was answered.
  */
 static const char *
@@ -403,7 +412,8 @@ report_outcome(const Call *call, Outcome outcome)
 	if (!ask || outcome == OUTCOME_NOT_TAKEN)
 		ereport(ERROR,
 				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-				 ask ? errmsg("ask of %s timed out, it was not executed", target_name(call))
+				 ask ? errmsg("ask of %s timed out after %s, it was not executed",
+							  target_name(call), given_time(call))
 					 : errmsg("%s did not answer in time", worker_name(call)),
 				 errdetail_internal("%s", reason(call, limit)),
 				 ask ? errhint("See shard_health(), shard_inbox, shard_members and shard_peers%s.",
@@ -416,7 +426,8 @@ report_outcome(const Call *call, Outcome outcome)
 		(errcode(SHARD_ERRCODE_OUTCOME_UNKNOWN),
 		 outcome == OUTCOME_LOST
 			 ? errmsg("shard worker ended during an ask of %s, outcome unknown", target_name(call))
-			 : errmsg("ask of %s timed out, outcome unknown", target_name(call)),
+			 : errmsg("ask of %s timed out after %s, outcome unknown", target_name(call),
+					  given_time(call)),
 		 errdetail_internal("%s", what_became(call, outcome, limit)),
 		 errhint(
 			 "Look at the entity's state before you ask again, and mind that it may still be handled.")));

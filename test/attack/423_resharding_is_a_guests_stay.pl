@@ -150,6 +150,12 @@ if ($sound)
 	$holder->query('BEGIN; SELECT 1 FROM shard_entity.locked FOR UPDATE;');
 	my (undef, $notes) = both(q{CALL shard_reshard('locked', 2)});
 	like($notes, qr/ERROR:\s+55P03/, 'it waits for a row no longer than a worker');
+
+	# how many entities of whom move is told to those who may know it
+	$node->safe_psql('postgres', 'CREATE ROLE nobody; CREATE ROLE looks; GRANT pg_read_all_stats TO looks');
+	my $shown = q{SELECT string_agg(type_name || ' ' || (entities_moved IS NOT NULL), ', ') FROM shard_reshardings};
+	is($node->safe_psql('postgres', "SET ROLE $_->[0]; $shown"), $_->[1], "what $_->[0] sees of a call that is not over")
+	  for [ 'nobody', '' ], [ 'mallory', 'locked true' ], [ 'looks', 'locked true' ];
 	$holder->query('ROLLBACK;');
 	$holder->close;
 	both(q{CALL shard_reshard('locked', 2)});

@@ -120,7 +120,7 @@ sub in_vain
 sub told
 {
 	my ($what, $entity, $detail, @nodes) = @_;
-	my $expected = qr/55P03: ask of entity "$entity" of type "strict" timed out, it was not executed\nDETAIL:\s+$detail/;
+	my $expected = qr/55P03: ask of entity "$entity" of type "strict" timed out after \d+(?:\.\d)? m?s, it was not executed\nDETAIL:\s+$detail/;
 	like(in_vain($_, $entity, $_->n == 1 ? '1 s' : '2 s', $expected), $expected, "$what, at node " . $_->n) for @nodes;
 	return;
 }

@@ -31,6 +31,7 @@
 #include "shared/ring.h"
 #include "shared/ring_private.h"
 #include "base/damage.h"
+#include "base/duration.h"
 
 #include "base/compat.h"
 
@@ -97,8 +98,10 @@ await_stream(const ShardCallee *callee, const ShardAskCall *ask, int64 deadline)
 		shard_stream_position_wait(callee->db, &key, ask->after, deadline - shard_clock_now()))
 		return;
 	ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-					errmsg("ask of entity \"%.*s\" of type \"%s\" timed out, it was not executed",
-						   ask->entity_len, ask->entity, type_name(ask->type_id)),
+					errmsg("ask of entity \"%.*s\" of type \"%s\" timed out after %s, it was not "
+						   "executed",
+						   ask->entity_len, ask->entity, type_name(ask->type_id),
+						   shard_duration_rounded(ask->timeout_us)),
 					errdetail("Messages that node %d sent before it have not arrived at node %d.",
 							  callee->header.from, callee->view.node),
 					errhint("See shard_peers.")));
