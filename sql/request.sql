@@ -369,6 +369,9 @@ SELECT seek('last', '{"do": "reply"}', '{"type": "verbose"}');
 SET client_min_messages = warning;
 SELECT shard_drop_type('seeker', force => true);
 SELECT shard_drop_type(t, force => true) FROM unnest('{oracle,crowd,numbered,tries,small,stranger,private,modest,verbose}'::text[]) t;
+-- what came too late for the one who asks is a dead letter of no type
+SELECT shard_drain();
+DELETE FROM shard.dead_letter;
 DROP SCHEMA request_test CASCADE;
 REVOKE CREATE ON DATABASE :"DBNAME" FROM regress_shard_requester, regress_shard_stranger;
 DROP ROLE regress_shard_requester;
