@@ -422,8 +422,9 @@ extern void shard_queue_follow(ShardEntity *entity);
 /* An entity begins to wait for its type, or no longer waits for it; for shard_cache_each. */
 extern void shard_queue_follow_type(ShardEntity *entity, void *arg);
 
-/* max_retry_backoff may have been lowered: from now on no entity waits longer than that. */
+/* max_retry_backoff was lowered, or, between turns, the clock was set back: no entity waits longer from now on (D16). */
 extern void shard_queue_shorten_waits(void);
+extern void shard_queue_follow_clock(TimestampTz now);
 
 /*
  * Whether a message is due that failed before. It may well fail again, so the turn had better be careful from the

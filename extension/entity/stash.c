@@ -195,6 +195,10 @@ shard_stash_next_due(void)
 	TimestampTz result = 0;
 	dlist_iter iter;
 
+	if (dlist_is_empty(&shard_turn.due))
+		return 0;
+	/* between turns: a worker that sleeps for an hour would not notice that the hour began anew */
+	shard_queue_follow_clock(GetCurrentTimestamp());
 	dlist_foreach (iter, &shard_turn.due)
 	{
 		ShardEntity *entity = dlist_container(ShardEntity, due, iter.cur);

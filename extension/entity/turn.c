@@ -186,7 +186,7 @@ bool
 shard_turn_begin(bool careful)
 {
 	shard_turn.fenced = false;
-	shard_turn.now = GetCurrentTimestamp();
+	shard_queue_follow_clock(GetCurrentTimestamp());
 	shard_turn_measure_begin();
 	shard_turn.count = shard_turn.ran = 0;
 	shard_turn.blames_last = false;
