@@ -102,6 +102,17 @@ UPDATE shard_entity.counter SET state = '9' WHERE entity_id = 'updated';
 RESET session_replication_role;
 SELECT shard_ask('counter', 'updated', '1');
 
+-- No state is lost in a crash: the table stays logged, and health says so if it is not.
+ALTER TABLE shard_entity.counter SET (fillfactor = 60), SET UNLOGGED;
+SELECT relpersistence FROM pg_class WHERE oid = 'shard_entity.counter'::regclass;
+CREATE TABLE nobodys (n int);
+ALTER TABLE nobodys SET UNLOGGED;
+DROP TABLE nobodys;
+BEGIN;
+UPDATE pg_class SET relpersistence = 'u' WHERE oid = 'shard_entity.counter'::regclass;
+SELECT problem FROM shard_health(), unnest(problems) problem WHERE problem ~ 'unlogged';
+ROLLBACK;
+
 DROP VIEW counters;
 SET client_min_messages = warning;
 SELECT shard_drop_type('counter', force => true);

@@ -1,11 +1,14 @@
 /*
  * hook/table_hook.c
- *		SQL commands on the extension's own tables (doc/protocol.md D3).
+ *		SQL commands on the extension's own tables (doc/protocol.md D3), and on those of states.
  *
  * Only the owner of these tables or a superuser may change them at all. What moves a table's file or packs it, row by
  * row and in order, the workers get along with: VACUUM, also FULL, and SET TABLESPACE. What makes other rows of them,
  * in another order or for other snapshots than before, or has them vanish in a crash, would lose messages in silence,
  * and is refused.
+ *
+ * State tables are their owners', who may do what they like, but for having states vanish in a crash: entities would go
+ * on without them, and nobody would hear of it.
  *
  * VACUUM FULL begins to read where another scan of the table is, if such scans are synchronized; what it writes
  * would not be in the order of the log any more. So it does that alone.
@@ -22,6 +25,7 @@
 #include "utils/lsyscache.h"
 
 #include "registry/catalog.h"
+#include "registry/registry.h"
 #include "hook/hook.h"
 
 #include "base/compat.h"
@@ -82,6 +86,42 @@ is_harmless(const AlterTableCmd *command)
 	}
 }
 
+/* What is looked for among the types: whose state table it is. */
+typedef struct Owned
+{
+	Oid table;
+	const char *type; /* NULL: no type's */
+} Owned;
+
+static void
+look_for_table(ShardType *type, void *arg)
+{
+	Owned *owned = arg;
+
+	if (type->state_table == owned->table)
+		owned->type = type->name;
+}
+
+static void
+refuse_unlogged(const RangeVar *name)
+{
+	Owned owned = {.table = RangeVarGetRelid(name, NoLock, true)};
+
+	if (!OidIsValid(owned.table) || shard_catalog_find() == NULL)
+		return;
+	shard_registry_catch_up();
+	shard_registry_each(look_for_table, &owned);
+	if (owned.type != NULL)
+		ereport(
+			ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("cannot set table \"%s\" unlogged", get_rel_name(owned.table)),
+			 errdetail("It has the states of entity type \"%s\". A crash of the server would empty "
+					   "it, and entities would go on without state.",
+					   owned.type),
+			 errhint("Keep what may be lost in another table, which the handler writes.")));
+}
+
 static void
 check_alter(const AlterTableStmt *statement)
 {
@@ -89,7 +129,12 @@ check_alter(const AlterTableStmt *statement)
 	ListCell *cell;
 
 	if (!OidIsValid(relid))
+	{
+		foreach (cell, statement->cmds)
+			if (lfirst_node(AlterTableCmd, cell)->subtype == AT_SetUnLogged)
+				refuse_unlogged(statement->relation);
 		return;
+	}
 	foreach (cell, statement->cmds)
 		if (!is_harmless(lfirst_node(AlterTableCmd, cell)))
 			refuse("alter table", relid);

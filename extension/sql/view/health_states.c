@@ -1,6 +1,6 @@
 /*
  * sql/view/health_states.c
- *		State rows that no entity uses; a part of shard_health.
+ *		State rows that no entity uses, and states that a crash would take; a part of shard_health.
  *
  * A restored dump, or SQL, puts states where their shards do not live: into a table whose type is not started, or of
  * shards whose home is another node, or any that comes first. Entities start without them, at their home. No move
@@ -11,11 +11,13 @@
  */
 #include "postgres.h"
 
+#include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
 #include "common/pg_prng.h"
 #include "executor/spi.h"
 #include "lib/stringinfo.h"
 #include "nodes/bitmapset.h"
+#include "utils/lsyscache.h"
 #include "utils/snapmgr.h"
 
 #include "registry/cluster_map.h"
@@ -283,9 +285,25 @@ check_strange(ShardHealth *health)
 	}
 }
 
+/* What is in an unlogged table is gone after a crash, and with it states that were told to be durable (P1). */
+static void
+check_logged(ShardType *type, void *arg)
+{
+	/* its owner may have dropped it */
+	if (get_rel_relkind(type->state_table) == '\0' ||
+		get_rel_persistence(type->state_table) != RELPERSISTENCE_UNLOGGED)
+		return;
+	shard_health_add(
+		arg, psprintf("the state table of entity type \"%s\" is unlogged: a crash of the server "
+					  "would empty it, and entities would go on without state; its owner can "
+					  "SET it LOGGED again",
+					  type->name));
+}
+
 void
 shard_health_states(ShardHealth *health)
 {
+	shard_registry_each(check_logged, health);
 	check_orphans(health);
 	check_strange(health);
 }
