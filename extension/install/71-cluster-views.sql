@@ -269,6 +269,8 @@ FROM copy c
      LEFT JOIN failure f ON f.type_id = c.type_id AND f.shard = c.shard
      LEFT JOIN home h ON h.type_id = c.type_id AND h.shard = c.shard
 WHERE c.what IN ('failed', 'preparing') AND (d.changed >= c.changed) IS NOT TRUE AND h.phase IS DISTINCT FROM 'moving'
+  /* who asked for it may not be there any more, and never say that it is over */
+  AND (c.what = 'preparing' AND (h.epoch >= c.epoch OR h.node <> c.from_node)) IS NOT TRUE
 UNION ALL
 SELECT h.type_name, d.shard, nullif(d.from_node, 0), nullif(d.to_node, 0), 'failed', NULL, NULL, d.changed, NULL, NULL,
        d.why, d.type_id

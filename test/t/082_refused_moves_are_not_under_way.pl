@@ -1,5 +1,5 @@
 # A target may end to prepare a move when the coordinator has refused it long since: shard_rebalances says that it has
-# failed, not that it is under way.
+# failed, not that it is under way; nor when the shard has moved elsewhere, and nobody is left who has decided that.
 
 use strict;
 use warnings FATAL => 'all';
@@ -7,9 +7,9 @@ use warnings FATAL => 'all';
 use ShardNodes;
 use Test::More;
 
-my $cluster = ShardNodes->create(2, conf => 'shard.rebalance_interval = 0');
+my $cluster = ShardNodes->create(3, conf => 'shard.rebalance_interval = 0');
 $cluster->start_counter;
-my ($one, $two) = $cluster->nodes;
+my ($one, $two, $three) = $cluster->nodes;
 $one->get($_) for 0 .. 7;
 my ($shard) = grep { $cluster->home_of('counter', $_) == 1 } 0 .. 7;
 $one->add($shard, 1);
@@ -29,4 +29,12 @@ for my $node ($one, $two)
 	is($node->sql("SELECT phase FROM shard_rebalances WHERE shard = $shard"), 'failed', 'node ' . $node->n . ' says that it has failed');
 }
 is($two->sql("SELECT phase FROM shard.imports() WHERE shard = $shard"), 'preparing', 'though it is prepared at the target');
+
+# As when the node that has asked the target was coordinator then, and has left.
+$cluster->move('counter', $shard, 3);
+$cluster->wait_home('counter', $shard, 3);
+$cluster->wait_settled;
+$_->sql('DELETE FROM shard.decision') for $one, $two, $three;
+is($two->sql("SELECT phase FROM shard.imports() WHERE shard = $shard"), 'preparing', 'the target has not heard of a move to another node');
+is($_->sql("SELECT count(*) FROM shard_rebalances WHERE shard = $shard"), 0, 'which is over: node ' . $_->n . ' shows nothing under way') for $one, $two, $three;
 done_testing();
