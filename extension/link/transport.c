@@ -129,6 +129,13 @@ has_news(Link *link)
 	return link->n_news > 0 || shard_transport_link_has_replies(link);
 }
 
+/* Whether the link is to be open: something waits, or has not been told to be done. */
+static bool
+is_wanted(Link *link, TimestampTz *unconfirmed)
+{
+	return shard_outbox_waits(link->node, unconfirmed) || *unconfirmed != 0 || has_news(link);
+}
+
 /* Hello was answered. */
 static void
 link_is_open(Link *link)
@@ -279,7 +286,7 @@ run_link(Link *link, TimestampTz now)
 	close_gone(link);
 	follow_address(link);
 	poll_link(link);
-	wanted = shard_outbox_waits(link->node, &unconfirmed) || unconfirmed != 0 || has_news(link);
+	wanted = is_wanted(link, &unconfirmed);
 	if (shard_peer_state(link->peer) == SHARD_PEER_CLOSED && wanted)
 	{
 		dsn = address_of(link->node);
@@ -290,6 +297,9 @@ run_link(Link *link, TimestampTz now)
 		else if (shard_peer_open(link->peer, dsn))
 			poll_link(link);
 	}
+	/* nothing is missed on a link that nobody needs: whether it would fail again is not known before it is needed */
+	if (shard_peer_state(link->peer) == SHARD_PEER_CLOSED && !wanted)
+		shard_transport_link_works(link);
 	if (shard_peer_state(link->peer) != SHARD_PEER_READY)
 		return;
 	if (!link->greeted || hello_is_due(link, unconfirmed, now))
@@ -497,10 +507,11 @@ quarantine_of(int32 node)
 }
 
 static void
-report_link(const Link *link, const ShardOutboxStatus *status, StringInfo out)
+report_link(Link *link, const ShardOutboxStatus *status, StringInfo out)
 {
 	ShardTransportState state = SHARD_TRANSPORT_CLOSED;
 	const char *text = quarantine_of(link->node);
+	TimestampTz unconfirmed;
 
 	if (text != NULL)
 		state = SHARD_TRANSPORT_QUARANTINED;
@@ -508,8 +519,10 @@ report_link(const Link *link, const ShardOutboxStatus *status, StringInfo out)
 		state = SHARD_TRANSPORT_OPEN;
 	else if (shard_peer_state(link->peer) != SHARD_PEER_CLOSED)
 		state = SHARD_TRANSPORT_CONNECTING;
+	else if (!is_wanted(link, &unconfirmed))
+		state = SHARD_TRANSPORT_IDLE;
 	if (text == NULL)
-		text = link->failing ? link->error : "";
+		text = link->failing && state != SHARD_TRANSPORT_IDLE ? link->error : "";
 	if (text[0] == '\0' && shard_remote_ask_error(link->node) != NULL)
 		text = psprintf("asks: %s", shard_remote_ask_error(link->node));
 	shard_wire_put_int(out, link->node);

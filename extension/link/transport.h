@@ -57,7 +57,8 @@ typedef enum ShardTransportState
 	SHARD_TRANSPORT_CLOSED = 0,
 	SHARD_TRANSPORT_CONNECTING,
 	SHARD_TRANSPORT_OPEN,
-	SHARD_TRANSPORT_QUARANTINED
+	SHARD_TRANSPORT_QUARANTINED,
+	SHARD_TRANSPORT_IDLE /* closed, and nothing is to be said */
 } ShardTransportState;
 
 /* What a region worker tells of its link to a node: a row of shard_peers. */

@@ -26,7 +26,7 @@ like($two->error_of('SELECT shard_leave(cancel => true)') // '', qr/55000: canno
 like($two->error_of(q{SELECT shard_join('} . $one->dsn . q{')}) // '', qr/55000: .*DROP EXTENSION shard CASCADE.*shard_allow_peer/s,
 	'and how it could come again');
 # The view has no row of who is gone.
-$one->wait_value('SELECT string_agg(DISTINCT state, $$, $$) FROM shard.peers() WHERE node = 2', 'closed', 'the link to be closed');
+$one->wait_value('SELECT string_agg(DISTINCT state, $$, $$) FROM shard.peers() WHERE node = 2', 'idle', 'the link to be closed');
 my $before = -s $server->logfile;
 $server->safe_psql('postgres', 'DROP DATABASE node2 WITH (FORCE)');
 $one->add($id, 1);

@@ -57,6 +57,17 @@ is($one->sql(q{SELECT count(last_error) FROM shard_peers}), 0, 'and shard_peers'
 $one->eventually($ask);
 pass('asks are answered again');
 
+# --- an idle link that breaks --------------------------------------------------------------------
+
+# Nobody can be let in again meanwhile, and nobody needs to.
+$cluster->drain;
+$three->sql("ALTER ROLE $role CONNECTION LIMIT 0");
+$three->sql("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE usename = '$role' AND application_name ~ 'region'");
+$one->wait_value('SELECT concat(state, last_error) FROM shard_peers WHERE node = 3', 'idle', 'the link to be idle, without an error');
+is($one->sql("SELECT ($health) ~ 'messages for node'"), 'f', 'no message waits, and health speaks of none');
+$three->sql("ALTER ROLE $role CONNECTION LIMIT -1");
+$_->wait_value($well, 't|{}', 'node ' . $_->n . ' to be well') for $cluster->nodes;
+
 # --- an error at the receiver --------------------------------------------------------------------
 
 # Hello is answered, and each call after it ends with an error, as with a full disk.

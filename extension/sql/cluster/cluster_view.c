@@ -434,6 +434,8 @@ state_name(ShardTransportState state)
 			return "open";
 		case SHARD_TRANSPORT_QUARANTINED:
 			return "quarantined";
+		case SHARD_TRANSPORT_IDLE:
+			return "idle";
 	}
 	return "unknown";
 }
