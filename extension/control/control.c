@@ -22,6 +22,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "base/fault.h"
 #include "registry/catalog.h"
 #include "control/control_private.h"
 #include "registry/control_store.h"
@@ -460,6 +461,39 @@ sleep_time(void)
 	return Max(left, 0);
 }
 
+/* For shard_health, here and at other nodes: why the process ends. It begins again, and may end of the same again. */
+static void
+note_end(void)
+{
+	ErrorData *error;
+
+	MemoryContextSwitchTo(shard_control.step_context);
+	error = CopyErrorData();
+	shard_shmem_turn_failed(shard_shmem_my_worker(), 0, "", error->message);
+	FreeErrorData(error);
+}
+
+static void
+run(int number)
+{
+	ControlState *state = &shard_control;
+
+	own_node();
+	shard_fault("control_started");
+	shard_ring_attach(state->db, number);
+	wait_until_clear();
+	shard_control_restart(false);
+	shard_worker_at_stop(shard_control_last_words);
+	for (;;)
+	{
+		run_round();
+		if (sleep_time() == 0)
+			shard_worker_interrupts();
+		else
+			(void) shard_worker_wait(sleep_time(), wait_event);
+	}
+}
+
 void
 ShardControlMain(Datum argument)
 {
@@ -476,17 +510,14 @@ ShardControlMain(Datum argument)
 	MemoryContextSwitchTo(state->step_context);
 	/* Its commits are told outside; whether a standby has them is the gate's affair. */
 	SetConfigOption("synchronous_commit", "local", PGC_SUSET, PGC_S_OVERRIDE);
-	own_node();
-	shard_ring_attach(state->db, number);
-	wait_until_clear();
-	shard_control_restart(false);
-	shard_worker_at_stop(shard_control_last_words);
-	for (;;)
+	PG_TRY();
 	{
-		run_round();
-		if (sleep_time() == 0)
-			shard_worker_interrupts();
-		else
-			(void) shard_worker_wait(sleep_time(), wait_event);
+		run(number);
 	}
+	PG_CATCH();
+	{
+		note_end();
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
 }

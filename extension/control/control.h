@@ -65,7 +65,8 @@ typedef struct ShardMemberReport
 	/* for shard_health alone, which asks which members are silent (N7) */
 	bool entities_run;
 	bool coordinator_runs;
-	bool mute; /* its server takes connections, and answers nothing */
+	bool coordinator_fails; /* its control worker does not run, and has said why */
+	bool mute;				/* its server takes connections, and answers nothing */
 	const char
 		*heard_by; /* members that hear it, as in "nodes 2, 4"; NULL: none, or it was not asked */
 	bool heard_by_several;

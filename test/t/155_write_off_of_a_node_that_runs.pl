@@ -24,7 +24,7 @@ sub stands_still
 	my ($node, $entity, $how) = @_;
 	my $n = $node->n;
 	my ($count) = split / /, $one->get($entity);
-	$one->wait_until("SELECT $health ~ 'node $n has not been heard .*its region workers run there and handle messages: its control worker stands still'",
+	$one->wait_until("SELECT $health ~ 'node $n has not been heard .*its region workers run there and may handle messages: its control worker stands still'",
 		"health to name the control worker: $how");
 	my $said = $one->sql("SELECT $health");
 	like($said, qr/SIGCONT/, "$how: what to do about it is said");

@@ -30,6 +30,7 @@ pass('the promoted standby is the node');
 $old->start;
 $old->wait_until(q{SELECT array_to_string(problems, ' ') ~ 'this node handles no messages: incarnation \d+ of this node lives, and this database is a former life of it' FROM shard_health()}, 'the old primary to hear of it');
 pass('the old primary hears that another incarnation lives, and stops');
+is($old->safe_psql('postgres', q{SELECT array_to_string(problems, ' ') ~ 'no coordinator' FROM shard_health()}), 'f', 'it says nothing of a coordinator, which the others have');
 my (undef, undef, $error) = $old->psql('postgres', "\\set VERBOSITY verbose\n" . ShardCluster::tell_recorder($here, 'zombie'));
 like($error, qr/ERROR:  55000: this node waits for its admission and takes no messages\n.*HINT:  Send at another member/s, 'it takes no messages');
 (undef, undef, $error) = $old->psql('postgres', "\\set VERBOSITY verbose\n" . qq{SELECT shard_ask('recorder', '$here', '{"n": "zombie"}', '3 s')});

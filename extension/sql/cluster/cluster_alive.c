@@ -77,6 +77,25 @@ entities_run(ShardDatabase *db)
 	return false;
 }
 
+/* What is told of the control worker. */
+#define CONTROL_RUNS 1
+#define CONTROL_FAILS 2
+
+/* It does not run, and health here says why. */
+static bool
+control_fails(ShardDatabase *db)
+{
+	ShardWorkerSlot *slot = &db->worker[SHARD_CONTROL_WORKER];
+	ShardWorkerTurns turns;
+	bool no_room;
+
+	SpinLockAcquire(&slot->mutex);
+	no_room = slot->no_room;
+	SpinLockRelease(&slot->mutex);
+	shard_shmem_turns(slot, &turns);
+	return !shard_shmem_worker_runs(db, SHARD_CONTROL_WORKER) && (no_room || turns.failures > 0);
+}
+
 void
 shard_cluster_alive_put(StringInfo out)
 {
@@ -84,7 +103,10 @@ shard_cluster_alive_put(StringInfo out)
 	List *reports;
 
 	shard_wire_put_uint(out, db != NULL && entities_run(db) ? 1 : 0);
-	shard_wire_put_uint(out, ask_coordinator(db, &reports) ? 1 : 0);
+	if (ask_coordinator(db, &reports))
+		shard_wire_put_uint(out, CONTROL_RUNS);
+	else
+		shard_wire_put_uint(out, db != NULL && control_fails(db) ? CONTROL_FAILS : 0);
 }
 
 /* A question to a member, to be gone on with. */
@@ -117,7 +139,8 @@ read_answer(const ShardPeerQuestion *question, ShardAlive *asked)
 		return;
 	asked->answers = true;
 	asked->entities = entities == 1;
-	asked->coordinator = coordinator == 1;
+	asked->coordinator = coordinator == CONTROL_RUNS;
+	asked->fails = coordinator == CONTROL_FAILS;
 }
 
 void
@@ -369,6 +392,7 @@ shard_cluster_alive_ask_silent(List *reports)
 	{
 		of[i]->entities_run = asked[i].entities;
 		of[i]->coordinator_runs = asked[i].coordinator;
+		of[i]->coordinator_fails = asked[i].fails;
 		/* the call is short: what the link has heard of a slow server tells that the server is not frozen */
 		of[i]->mute = asked[i].mute && !of[i]->link_spoke;
 	}

@@ -20,7 +20,8 @@ typedef struct ShardAlive
 	bool answers;
 	bool entities;	  /* its region workers run, and may handle messages */
 	bool coordinator; /* its control worker answers there */
-	bool mute;		  /* its server takes connections, and nothing comes: it may be frozen */
+	bool fails; /* its control worker does not run there, since it met an error, or has no slot */
+	bool mute;	/* its server takes connections, and nothing comes: it may be frozen */
 
 	/* shard_cluster_alive_ask_others(): of members that this node hears */
 	List *heard_by;	  /* these members hear it */

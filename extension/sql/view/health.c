@@ -177,6 +177,20 @@ launcher_runs(void)
 	return pid != 0;
 }
 
+const char *
+shard_health_no_room(ShardWorkerSlot *slot)
+{
+	bool no_room;
+
+	SpinLockAcquire(&slot->mutex);
+	no_room = slot->no_room;
+	SpinLockRelease(&slot->mutex);
+	if (!no_room)
+		return NULL;
+	return psprintf("no background worker slot is free; raise max_worker_processes, which is %s",
+					GetConfigOption("max_worker_processes", false, false));
+}
+
 /* A worker that does not run, with the owners it works for; there may be no room for it. */
 static void
 say_missing(ShardHealth *problems, ShardDatabase *db, int worker)
@@ -184,22 +198,18 @@ say_missing(ShardHealth *problems, ShardDatabase *db, int worker)
 	ShardWorkerSlot *slot = &db->worker[worker];
 	int count;
 	char *owners = shard_worker_owners(db, worker, &count);
-	bool no_room;
+	const char *no_room = shard_health_no_room(slot);
 
-	SpinLockAcquire(&slot->mutex);
-	no_room = slot->no_room;
-	SpinLockRelease(&slot->mutex);
 	if (count > 0)
 		owners = psprintf(", for types of %s,", owners);
 	else if (shard_division_is_keeper(&db->division, worker))
 		owners = ", which has the lanes that no other worker has, and keeps the inbox of all from "
 				 "filling up,";
-	shard_health_add(
-		problems,
-		no_room ? psprintf("worker %d%s does not run: no background worker slot is free; raise "
-						   "max_worker_processes, which is %s",
-						   worker, owners, GetConfigOption("max_worker_processes", false, false))
-				: psprintf("worker %d%s does not run; see the server log", worker, owners));
+	shard_health_add(problems,
+					 no_room != NULL
+						 ? psprintf("worker %d%s does not run: %s", worker, owners, no_room)
+						 : psprintf("worker %d%s does not run; see the server log", worker,
+									owners));
 }
 
 /*

@@ -8,6 +8,7 @@
 
 #include "core/base/arena.h"
 #include "core/map/map.h"
+#include "shared/shmem.h"
 
 typedef struct ShardHealth ShardHealth;
 
@@ -22,6 +23,9 @@ extern void shard_health_still(ShardHealth *health);
 
 /* health_strategy.c: allocation functions that run here and do not come to an end. */
 extern void shard_health_strategies(ShardHealth *health);
+
+/* health.c: that the server has no slot for that worker, in words; NULL: it has. */
+extern const char *shard_health_no_room(ShardWorkerSlot *slot);
 
 /* health_supervision.c: shards that pause, and messages that fail again and again. */
 extern void shard_health_supervision(ShardHealth *health);

@@ -79,6 +79,24 @@ refusal(const ShardBoardView *view)
 	return shard_rights_all_stats() ? psprintf("; %s", view->refusal) : "; see the server log";
 }
 
+/* Why there is no control worker, as far as the launcher or the process itself has told. */
+static const char *
+why_no_control(ShardDatabase *db)
+{
+	ShardWorkerSlot *slot = &db->worker[SHARD_CONTROL_WORKER];
+	ShardWorkerTurns turns;
+	const char *no_room = shard_health_no_room(slot);
+
+	if (no_room != NULL)
+		return no_room;
+	shard_shmem_turns(slot, &turns);
+	if (turns.failures > 0)
+		return psprintf("it has ended with an error, and is started again after a pause: %s",
+						shard_rights_all_stats() ? turns.error : "see the server log");
+	return "it starts within a second of CREATE EXTENSION or of the server; if not, see the server "
+		   "log";
+}
+
 /*
  * This node itself: may it handle messages, and does it hear of a coordinator?
  */
@@ -92,10 +110,8 @@ check_self(ShardHealth *health, ShardDatabase *db, const ShardBoardView *view)
 						 "not set; set it to more than half of the members that are planned, or "
 						 "choose another strategy");
 	if (!shard_shmem_worker_runs(db, SHARD_CONTROL_WORKER))
-		shard_health_add(
-			health,
-			"the control worker does not run: it starts within a second of CREATE EXTENSION or "
-			"of the server; if not, see the server log");
+		shard_health_add(health,
+						 psprintf("the control worker does not run: %s", why_no_control(db)));
 	else if (!view->known)
 		shard_health_add(health, "the control worker has not read the node's identity yet: "
 								 "messages wait");
@@ -205,14 +221,15 @@ why_no_coordinator(const ShardBoardView *view, const Voters *voters)
 
 /*
  * What is lost while there is no coordinator; known homes go on (L1). If voters answer this node but cannot call it, it
- * has a link to mend before all else, which is said first.
+ * has a link to mend before all else, which is said first. A former life of a node votes with nobody and hears no
+ * coordinator, whoever is one.
  */
 static void
 check_coordinator(ShardHealth *health, const ShardBoardView *view, List *reports, bool answers)
 {
 	Voters voters;
 
-	if (shard_cluster_view_coordinator(reports) != 0)
+	if (view->superseded || shard_cluster_view_coordinator(reports) != 0)
 		return;
 	look_at_voters(&voters, reports);
 	if (voters.answers != answers)
@@ -283,6 +300,19 @@ other_there(const ShardBoardView *view, const ShardMemberRecord *record, int32 n
 	return who.node != node ? psprintf("node %d", who.node) : NULL;
 }
 
+/* How messages for it fare, whose links are others. */
+static const char *
+what_waits(int32 node)
+{
+	ShardLinkTrouble trouble;
+
+	if (!shard_link_trouble_of(shard_shmem_database(), node, SHARD_LINK_ROWS, &trouble))
+		return "";
+	return psprintf("; messages for it wait here%s%s",
+					shard_rights_all_stats() ? ", the link for them has failed: " : "",
+					shard_rights_all_stats() ? trouble.error : "");
+}
+
 /*
  * The link to a member that is there. What is silent and answers needs no start: it cannot call.
  */
@@ -314,15 +344,18 @@ check_link(ShardHealth *health, const ShardBoardView *view, const ShardDirectory
 	else if (silent && report->entities_run)
 		shard_health_add(
 			health,
-			psprintf("node %d has not been heard %s, but its region workers run there and handle "
-					 "messages: its control worker %s; do not give the node up: its entities "
-					 "would be active at two nodes",
-					 node, since(report),
-					 report->coordinator_runs
-						 ? "cannot call, as shard_health() there says"
-						 : "stands still; look there at shard_health(), pg_stat_activity and "
-						   "pg_locks, end transactions that lock tables of schema shard, have "
-						   "the process go on (SIGCONT), or restart the server"));
+			psprintf(
+				"node %d has not been heard %s, but its region workers run there and may handle "
+				"messages: its control worker %s; do not give the node up: its entities "
+				"would be active at two nodes%s",
+				node, since(report),
+				report->coordinator_runs ? "cannot call, as shard_health() there says"
+				: report->coordinator_fails
+					? "does not run, for a reason that shard_health() there says, such as a full disk"
+					: "stands still; look there at shard_health(), pg_stat_activity and "
+					  "pg_locks, end transactions that lock tables of schema shard, have "
+					  "the process go on (SIGCONT), or restart the server",
+				what_waits(node)));
 	else if (silent && report->heard_by != NULL)
 		shard_health_add(
 			health,
