@@ -100,7 +100,7 @@ shard_lane_next(ShardLanes lanes, int lane)
 
 /*
  * What a row of the log is, and an item of a packet (X2); stored, never renumbered. 3 and 4 are reserved. Rows of kind
- * CURSOR, PACKET, POSITION and HELLO belong to the log itself: type 0, shard = the lane. FACT, DONE and OWN name a
+ * CURSOR, PACKET, POSITION, HELLO and TURN belong to the log itself: type 0, shard = the lane. FACT, DONE and OWN name a
  * shard of the lane whose worker is to read them.
  */
 typedef enum ShardKind
@@ -121,6 +121,8 @@ typedef enum ShardKind
 	SHARD_KIND_HELLO = 20, /* a peer asks for all marks of its own, payload: int32 node */
 	SHARD_KIND_VOID = 21,  /* in packets only: holds a place in the stream, without content */
 	SHARD_KIND_OWN = 22,   /* another process changed the shard's ownership row: read it again */
+	SHARD_KIND_TURN =
+		23, /* turn records of shards with replicas, by core/flow/record.h (turn_log.c) */
 	SHARD_KIND_REPLY =
 		26, /* a reply to an open ask, by core/flow/reply.h; shard: of the entity that was asked */
 	SHARD_KIND_REQUEST = 27, /* shard_request: as TELL, and is answered (E48) */

@@ -100,6 +100,11 @@ delete_routes(int32 type_id)
 		 " AND NOT EXISTS (SELECT FROM shard.type t"
 		 " WHERE t.type_id OPERATOR(pg_catalog.=) c.type_id)",
 		 1,
+		 {INT4OID}},
+		{"DELETE FROM shard.turn_kept k WHERE k.type_id OPERATOR(pg_catalog.=) $1"
+		 " AND NOT EXISTS (SELECT FROM shard.type t"
+		 " WHERE t.type_id OPERATOR(pg_catalog.=) k.type_id)",
+		 1,
 		 {INT4OID}}};
 	ShardArguments arguments = {0};
 
@@ -113,7 +118,7 @@ delete_routes(int32 type_id)
 static bool
 follow_known(void)
 {
-	static const char *const tables[] = {"type", "route", "copy"};
+	static const char *const tables[] = {"type", "route", "copy", "turn_kept"};
 	ShardArena *arena = shard_arena_create();
 	int count;
 	ShardMapEntry *types =

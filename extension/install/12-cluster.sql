@@ -114,6 +114,21 @@ CREATE TABLE shard.outbox_kept (
 REVOKE ALL ON shard.outbox_kept FROM PUBLIC;
 
 /*
+ * Turn records of shards with replicas whose segment of the log was emptied (Q7): at the home those that are not known
+ * to be stored by all, or whose outputs are not done; at a backup those that are not applied. The newest record of a
+ * shard is always there or in the log: the next one has to follow it.
+ */
+CREATE TABLE shard.turn_kept (
+    type_id int4 NOT NULL,
+    shard   int4 NOT NULL,
+    turn    int8 NOT NULL,
+    epoch   int4 NOT NULL,        -- of the home that made it
+    record  bytea NOT NULL,       -- as in the log
+    PRIMARY KEY (type_id, shard, turn)
+) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000);
+REVOKE ALL ON shard.turn_kept FROM PUBLIC;
+
+/*
  * What this node decided as coordinator of the cluster, and why: for people (shard_decisions). Bounded:
  * the newest 10 000.
  */

@@ -28,7 +28,7 @@ extern void shard_cursor_load(ShardCursor *cursor);
  * For rooms that rebuild what they know from the log when a worker starts. Register before shard_cursor_revisit(),
  * which reads the whole log once, in order of seq, with the active snapshot, and shows each of these rows of the
  * worker's lanes to the function registered for its kind:
- * - of kind PACKET and POSITION, all;
+ * - of kind PACKET, POSITION and TURN, all;
  * - for entities (shard_kind_is_for_entity) those that came from a stream (they have a tag) and are handled,
  *	 that is, that the position has passed; registered for as TELL.
  * - of kind REPLY, those that the position has passed.

@@ -68,7 +68,8 @@ in_progress(ShardCursor *c, uint64 xid, Snapshot snapshot)
 static inline bool
 is_own(int16 kind)
 {
-	return kind == SHARD_KIND_CURSOR || kind == SHARD_KIND_PACKET || kind == SHARD_KIND_POSITION;
+	return kind == SHARD_KIND_CURSOR || kind == SHARD_KIND_PACKET || kind == SHARD_KIND_POSITION ||
+		   kind == SHARD_KIND_TURN;
 }
 
 /* Whether a message came from a stream: it has a home epoch tag. */

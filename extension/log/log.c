@@ -391,7 +391,7 @@ add_row(const ShardRow *row, const char *payload, int payload_len, int flags, in
 }
 
 /*
- * A message that fits no row: compressed if that helps, cut into rows of one seq. Packets are never
+ * A message that fits no row: compressed if that helps, cut into rows of one seq. Packets and turn records are never
  * compressed: many messages at a time, they cost a multiple of what the room is worth.
  */
 static void
@@ -404,7 +404,7 @@ add_chunks(const ShardRow *row)
 	char *packed = NULL;
 	int32 packed_len = -1;
 
-	if (row->kind != SHARD_KIND_PACKET)
+	if (row->kind != SHARD_KIND_PACKET && row->kind != SHARD_KIND_TURN)
 	{
 		packed = palloc(PGLZ_MAX_OUTPUT(length) + sizeof(int32));
 		packed_len = pglz_compress(payload, length, packed + sizeof(int32), PGLZ_strategy_default);

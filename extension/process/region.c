@@ -26,6 +26,7 @@
 #include "registry/identity.h"
 #include "link/outbox.h"
 #include "link/stream_position_table.h"
+#include "log/turn_chain.h"
 #include "process/region_private.h"
 #include "registry/turn_lock.h"
 #include "registry/registry.h"
@@ -288,7 +289,9 @@ read_all(ShardRegion *region)
 	shard_cursor_load(region->cursor);
 	shard_outbox_load(region->db, region->lanes, routes);
 	shard_cursor_revisit(region->cursor);
+	shard_turn_chain_loaded(region->lanes);
 	shard_outbox_loaded();
+	shard_routing_set_loaded();
 	shard_stream_position_loaded(region->db, region->lanes);
 	shard_transport_start(region->db, region->number, region->lanes, routes);
 	shard_routing_replies_committed();
@@ -429,6 +432,7 @@ ShardRegionMain(Datum argument)
 	region.cursor = shard_cursor_create(region.number, region.lanes);
 	shard_cursor_register(SHARD_KIND_POSITION, shard_stream_position_row);
 	shard_routing_replies_register();
+	shard_turn_chain_register();
 	MemoryContextSwitchTo(TopMemoryContext);
 	load(&region, wait_event);
 	for (;;)

@@ -9,7 +9,7 @@
  * - when the committed cursor of every lane has passed it, open senders included,
  * - when no lane's newest cursor row is in it,
  * - when no worker has to read a row of it to know where a peer's stream was received up to: such
- *	 positions are saved in the same transaction (stream_position_table.c),
+ *	 positions are saved in the same transaction (stream_position_table.c), as are turn records that are needed (turn_log.c),
  * - when no transaction has it locked now: senders keep their lock to the end of their
  *	 transaction, so none of them has rows in it.
  *
@@ -32,6 +32,7 @@
 #include "registry/catalog.h"
 #include "base/guc.h"
 #include "log/log.h"
+#include "log/turn_log.h"
 #include "link/stream_position_table.h"
 #include "process/rotation.h"
 #include "registry/statement.h"
@@ -188,7 +189,7 @@ shard_rotation_is_emptying(void)
 	return emptying;
 }
 
-/* Truncates a segment that is locked already; positions that are rows of it go to their table. */
+/* Truncates a segment that is locked already; positions and records that are rows of it go to their tables. */
 static void
 truncate_segment(int number, int64 last_seq)
 {
@@ -199,6 +200,7 @@ truncate_segment(int number, int64 last_seq)
 	PushActiveSnapshot(GetTransactionSnapshot());
 	SPI_connect();
 	shard_stream_position_save(last_seq);
+	shard_turn_log_leave(last_seq);
 	emptying = true;
 	PG_TRY();
 	{

@@ -57,6 +57,7 @@ shard_registry_dropped_end(int32 type_id)
 		"DELETE FROM shard.own WHERE type_id OPERATOR(pg_catalog.=) $1",
 		"DELETE FROM shard.route WHERE type_id OPERATOR(pg_catalog.=) $1",
 		"DELETE FROM shard.copy WHERE type_id OPERATOR(pg_catalog.=) $1",
+		"DELETE FROM shard.turn_kept WHERE type_id OPERATOR(pg_catalog.=) $1",
 		"DELETE FROM shard.shard_input WHERE type_id OPERATOR(pg_catalog.=) $1",
 		"DELETE FROM shard.ordered WHERE type_id OPERATOR(pg_catalog.=) $1",
 		"DELETE FROM shard.timer WHERE type_id OPERATOR(pg_catalog.=) $1",

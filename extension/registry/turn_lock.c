@@ -75,6 +75,16 @@ shard_turn_lock_wait(int lane)
 	(void) acquire(lane, LANE_MODE, true);
 }
 
+void
+shard_turn_lock_records(int lane)
+{
+	LOCKTAG tag;
+
+	/* beside the locks of streams (receive.c), whose third field, a node, is not 0 */
+	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, shard_catalog_get()->node, (Oid) 0, 1 + lane);
+	(void) LockAcquire(&tag, ExclusiveLock, false, false);
+}
+
 bool
 shard_turn_lock_import(int32 type_id, int32 shard)
 {

@@ -16,6 +16,12 @@ extern bool shard_turn_lock(ShardLanes lanes);
 extern void shard_turn_lock_wait(int lane);
 
 /*
+ * Takes the lock of a lane's turn records (Q36): what a copy of a shard of the lane has promised and stored changes under it
+ * alone. Waits; who has it waits for nothing that a turn has.
+ */
+extern void shard_turn_lock_records(int lane);
+
+/*
  * For a transaction that inserts or deletes all rows of a shard that does not run here, until its end: an import of the
  * shard, and the deleting of what it left (M7). Two shards may share a lock. False: another session has it.
  */

@@ -27,7 +27,7 @@ extern ShardRoutes *shard_routing_load(ShardDatabase *db, ShardLanes lanes, int3
  */
 extern void shard_routing_follow(const ShardBoardView *view);
 
-/* In a turn. row: of the log, any kind but CURSOR, PACKET and POSITION. */
+/* In a turn. row: of the log, any kind but CURSOR, PACKET, POSITION and TURN. */
 extern void shard_routing_begin(void);
 extern void shard_routing_row(const ShardRow *row);
 
@@ -87,6 +87,9 @@ extern bool shard_routing_is_home(int32 type_id, int32 shard, int32 epoch);
  * core/map/set.h says what this node is in it, and whom the home has to wait for.
  */
 extern const ShardSet *shard_routing_set(int32 type_id, int32 shard);
+
+/* At start, when all of the log was read (log/turn_chain.h): what the copies of the lanes have is known from then on (Q36). */
+extern void shard_routing_set_loaded(void);
 
 /* What handling messages asks of shards (presence.h). */
 extern const ShardPresence shard_routing_presence;

@@ -5,6 +5,10 @@
  * The lane's worker writes the set (table shard.copy) in the turn that meets the fact, beside the route, and puts it into
  * shared memory after the commit. If the process dies before the commit, nothing happened: the fact is met again. If it
  * dies behind it, the next worker reads the table and puts what is there.
+ *
+ * Meeting the fact is the promise of its epoch (Q9): nothing is stored any more for a home of an older one. It is in memory
+ * before the commit, under the lock of the lane's records; what of it an abort or a death leaves or undoes comes again
+ * with the fact, and nobody was told of it.
  */
 #include "postgres.h"
 
@@ -15,7 +19,10 @@
 #include "utils/memutils.h"
 
 #include "core/base/message.h"
+#include "log/turn_chain.h"
+#include "registry/catalog.h"
 #include "registry/statement.h"
+#include "registry/turn_lock.h"
 #include "route/routing_private.h"
 #include "shared/copy_set.h"
 
@@ -34,6 +41,9 @@ static ShardStatement delete_set = {"DELETE FROM shard.copy WHERE type_id = $1 A
 									{INT4OID, INT4OID}};
 
 static ShardStatement select_copies = {"SELECT type_id, shard FROM shard.copy", 0, {0}};
+
+/* The OID of table shard.node: of the extension that this worker belongs to. */
+static Oid extension = InvalidOid;
 
 static ShardCopySetKey
 key_of(const ShardRoute *route)
@@ -101,10 +111,27 @@ shard_routing_set_write(const ShardRoute *route)
 	store(route);
 	if (route->set->n_nodes > 0)
 		shard_copy_set_reserve(&key);
+	shard_turn_lock_records(shard_message_lane(route->type_id, route->shard));
+	shard_copy_end_promise(&key, route->epoch);
 	old = MemoryContextSwitchTo(shard_routing.later);
 	shard_routing.sets =
 		list_append_unique_ptr(shard_routing.sets, unconstify(ShardRoute *, route));
 	MemoryContextSwitchTo(old);
+}
+
+/* Where the copy ends, unless that is known. */
+static void
+find_end(const ShardCopySetKey *key, const ShardSet *set)
+{
+	const ShardTurnChain *chain = shard_turn_chain_get(key->type_id, key->shard, set->lost);
+	ShardReplicaCopy copy = {.promise = set->epoch};
+
+	if (chain != NULL)
+	{
+		copy.end = chain->end;
+		copy.oseq = chain->oseq;
+	}
+	shard_copy_end_found(key, extension, &copy);
 }
 
 void
@@ -117,6 +144,8 @@ shard_routing_set_committed(void)
 		const ShardRoute *route = lfirst(cell);
 		ShardCopySetKey key = key_of(route);
 
+		if (route->set->n_nodes > 0)
+			find_end(&key, route->set);
 		shard_copy_set_put(&key, route->set);
 	}
 	shard_routing.sets = NIL;
@@ -149,6 +178,7 @@ shard_routing_set_load(void)
 	ShardShardRef *copies;
 	int count;
 
+	extension = shard_catalog_get()->node;
 	shard_copy_set_begin(MyDatabaseId, shard_routing.lanes);
 	SPI_connect();
 	shard_statement_run(&select_copies, &arguments, SPI_OK_SELECT);
@@ -161,6 +191,23 @@ shard_routing_set_load(void)
 	for (int i = 0; i < count; i++)
 		load_copy(copies[i].type_id, copies[i].shard);
 	pfree(copies);
+}
+
+void
+shard_routing_set_loaded(void)
+{
+	int count;
+	ShardCopySetItem *copies = shard_copy_set_list(MyDatabaseId, &count);
+
+	for (int i = 0; i < count; i++)
+	{
+		const ShardCopySetKey *key = &copies[i].key;
+
+		if ((shard_routing.lanes & shard_lane_bit(shard_message_lane(key->type_id, key->shard))) !=
+			0)
+			find_end(key, &copies[i].set);
+	}
+	shard_copy_set_loaded(MyDatabaseId, shard_routing.lanes);
 }
 
 const ShardSet *

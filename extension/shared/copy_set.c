@@ -1,10 +1,11 @@
 /*
  * shared/copy_set.c
- *		Which shards this node has copies of, as home or backup, and their sets, in shared memory (Q4, Q36).
+ *		Which shards this node has copies of, as home or backup: their sets and ends, in shared memory (Q4, Q8, Q9, Q36).
  *
  * A hash table for all databases, in dynamic shared memory, since nobody knows before how many copies there will be. It
  * is a cache of committed rows of table shard.copy: a process that dies between commit and shard_copy_set_put() takes
- * the server down, and the table is filled again; any other end of a process comes before or after both.
+ * the server down, and the table is filled again; any other end of a process comes before or after both. So it is with
+ * ends, of which rows of the log are the truth; and they outlive a worker, since backends change them.
  */
 #include "postgres.h"
 
@@ -33,7 +34,9 @@ typedef struct CopySetShared
 typedef struct CopySetEntry
 {
 	ShardCopySetKey key;
-	ShardSet set; /* all zero: reserved */
+	ShardSet set;  /* all zero: reserved, or its worker has not read it yet */
+	Oid extension; /* whose end is known; 0: it is not known */
+	ShardCopyEnd end;
 } CopySetEntry;
 
 static CopySetShared *shared = NULL;
@@ -148,8 +151,21 @@ shard_copy_set_reserve(const ShardCopySetKey *key)
 	(void) attach(true);
 	entry = dshash_find_or_insert(table, key, &found);
 	if (!found)
-		memset(&entry->set, 0, sizeof(entry->set));
+		memset((char *) entry + sizeof(*key), 0, sizeof(*entry) - sizeof(*key));
 	dshash_release_lock(table, entry);
+}
+
+/* A history that was given up ends: the shard has begun without it. */
+static void
+follow_lost(ShardCopyEnd *end, int32 lost)
+{
+	int32 promise = end->copy.promise;
+
+	if (end->copy.end.turn == 0 || end->copy.end.epoch >= lost)
+		return;
+	memset(&end->copy, 0, sizeof(end->copy));
+	end->copy.promise = promise;
+	end->kept = 0;
 }
 
 void
@@ -161,14 +177,138 @@ shard_copy_set_put(const ShardCopySetKey *key, const ShardSet *set)
 		return;
 	entry->set = *set;
 	if (set->n_nodes == 0)
+	{
 		dshash_delete_entry(table, entry);
-	else
-		dshash_release_lock(table, entry);
+		return;
+	}
+	follow_lost(&entry->end, set->lost);
+	(void) shard_replica_promise(&entry->end.copy, set->epoch);
+	dshash_release_lock(table, entry);
 }
 
-/* Removes what a database has in these lanes. */
+/* ---- ends ----------------------------------------------------------------------------------------- */
+
+bool
+shard_copy_end_get(const ShardCopySetKey *key, Oid extension, ShardCopyEnd *end)
+{
+	CopySetEntry *entry = attach(false) ? dshash_find(table, key, false) : NULL;
+	bool known;
+
+	memset(end, 0, sizeof(*end));
+	if (entry == NULL)
+		return false;
+	known = entry->extension == extension && entry->set.n_nodes > 0;
+	if (known)
+		*end = entry->end;
+	dshash_release_lock(table, entry);
+	return known;
+}
+
+void
+shard_copy_end_found(const ShardCopySetKey *key, Oid extension, const ShardReplicaCopy *copy)
+{
+	CopySetEntry *entry = dshash_find(table, key, true);
+	int32 promise;
+
+	if (entry == NULL)
+		return;
+	promise = entry->end.copy.promise;
+	if (entry->extension != extension)
+	{
+		entry->extension = extension;
+		entry->end = (ShardCopyEnd){.copy = *copy};
+		(void) shard_replica_promise(&entry->end.copy, promise);
+	}
+	dshash_release_lock(table, entry);
+}
+
+void
+shard_copy_end_promise(const ShardCopySetKey *key, int32 epoch)
+{
+	CopySetEntry *entry = attach(false) ? dshash_find(table, key, true) : NULL;
+
+	if (entry == NULL)
+		return;
+	(void) shard_replica_promise(&entry->end.copy, epoch);
+	dshash_release_lock(table, entry);
+}
+
+void
+shard_copy_end_put(const ShardCopySetKey *key, const ShardReplicaCopy *copy)
+{
+	CopySetEntry *entry = dshash_find(table, key, true);
+	int32 promise;
+
+	if (entry == NULL)
+		return;
+	promise = entry->end.copy.promise;
+	entry->end.copy = *copy;
+	(void) shard_replica_promise(&entry->end.copy, promise);
+	dshash_release_lock(table, entry);
+}
+
+void
+shard_copy_end_keep(const ShardCopySetKey *key, int64 kept)
+{
+	CopySetEntry *entry = attach(false) ? dshash_find(table, key, true) : NULL;
+
+	if (entry == NULL)
+		return;
+	entry->end.kept = Max(entry->end.kept, kept);
+	dshash_release_lock(table, entry);
+}
+
+/* ---- all ------------------------------------------------------------------------------------------ */
+
+int
+shard_copy_set_compare(const void *a, const void *b)
+{
+	const ShardCopySetKey *x = &((const ShardCopySetItem *) a)->key;
+	const ShardCopySetKey *y = &((const ShardCopySetItem *) b)->key;
+
+	if (x->type_id != y->type_id)
+		return x->type_id < y->type_id ? -1 : 1;
+	return x->shard < y->shard ? -1 : x->shard > y->shard;
+}
+
+ShardCopySetItem *
+shard_copy_set_list(Oid dboid, int *count)
+{
+	dshash_seq_status scan;
+	CopySetEntry *entry;
+	ShardCopySetItem *items = NULL;
+	int space = 0;
+
+	*count = 0;
+	if (!attach(false))
+		return NULL;
+	dshash_seq_init(&scan, table, false);
+	while ((entry = dshash_seq_next(&scan)) != NULL)
+	{
+		if (entry->key.dboid != dboid || entry->set.n_nodes == 0)
+			continue;
+		if (*count == space)
+		{
+			space = Max(64, 2 * space);
+			items = items == NULL ? palloc(space * sizeof(*items))
+								  : repalloc_huge(items, space * sizeof(*items));
+		}
+		items[(*count)++] = (ShardCopySetItem){entry->key, entry->set, entry->end};
+	}
+	dshash_seq_term(&scan);
+	return items;
+}
+
+/* What is to be done with the entries of a database in some lanes. */
+typedef enum CopySetChange
+{
+	FORGET_SET, /* the worker that has read it is gone */
+	DROP_BARE,	/* those without a set go */
+	DROP_ALL
+} CopySetChange;
+
 static void
-forget(Oid dboid, ShardLanes lanes)
+change(Oid dboid, ShardLanes lanes, CopySetChange how)
 {
 	dshash_seq_status scan;
 	CopySetEntry *entry;
@@ -180,7 +320,11 @@ forget(Oid dboid, ShardLanes lanes)
 	{
 		int lane = shard_message_lane(entry->key.type_id, entry->key.shard);
 
-		if (entry->key.dboid == dboid && (lanes & shard_lane_bit(lane)) != 0)
+		if (entry->key.dboid != dboid || (lanes & shard_lane_bit(lane)) == 0)
+			continue;
+		if (how == FORGET_SET)
+			memset(&entry->set, 0, sizeof(entry->set));
+		else if (how == DROP_ALL || entry->set.n_nodes == 0)
 			dshash_delete_current(&scan);
 	}
 	dshash_seq_term(&scan);
@@ -189,14 +333,20 @@ forget(Oid dboid, ShardLanes lanes)
 void
 shard_copy_set_begin(Oid dboid, ShardLanes lanes)
 {
-	forget(dboid, lanes);
+	change(dboid, lanes, FORGET_SET);
+}
+
+void
+shard_copy_set_loaded(Oid dboid, ShardLanes lanes)
+{
+	change(dboid, lanes, DROP_BARE);
 }
 
 void
 shard_copy_set_free(ShardDatabase *db pg_attribute_unused(), Oid dboid)
 {
 	if (OidIsValid(dboid))
-		forget(dboid, SHARD_ALL_LANES);
+		change(dboid, SHARD_ALL_LANES, DROP_ALL);
 }
 
 const ShardShmemPart shard_copy_set_part = {

@@ -1,6 +1,6 @@
 /*
  * shared/copy_set.h
- *		Which shards this node has copies of, as home or backup, and their sets, in shared memory (Q4, Q36).
+ *		Which shards this node has copies of, as home or backup: their sets and ends, in shared memory (Q4, Q8, Q9, Q36).
  *
  * For processes that are not the lane's worker: the worker itself has the set in the shard's route (ShardRoute.set).
  * The durable form is table shard.copy, which the lane's worker writes in the turn that meets the fact. Here is what was
@@ -8,10 +8,16 @@
  * (shard_stream_position_is_ready); before that, and of a fact that the worker has not met yet, an entry lacks or is
  * older: whoever needs a newer one waits for it, as for rows of a newer epoch (X3).
  *
+ * With the set stands what a copy has promised, and where it ends (ShardCopyEnd). A process that changes an end holds the
+ * lock of the lane's records (shard_turn_lock_records) until the entry is changed, too: a backend that stores a home's
+ * records, from judging them to its commit; the lane's worker, when it meets a newer home, until its turn has
+ * committed. A worker at its start says what log and tables have, where that is not known since the server's start.
+ *
  * Memory is taken when the first copy comes, so a server without types with replicas has none.
  */
 #pragma once
 
+#include "core/flow/replica.h"
 #include "core/map/set.h"
 #include "shared/shmem.h"
 
@@ -22,6 +28,20 @@ typedef struct ShardCopySetKey
 	int32 type_id;
 	int32 shard;
 } ShardCopySetKey;
+
+/* What a copy has promised and stored, as committed, but for the promise, which is raised before the turn commits (Q9). */
+typedef struct ShardCopyEnd
+{
+	ShardReplicaCopy copy;
+	int64 kept; /* records of turns below are needed no more, as rotation asks (log/turn_log.h) */
+} ShardCopyEnd;
+
+typedef struct ShardCopySetItem
+{
+	ShardCopySetKey key;
+	ShardSet set;
+	ShardCopyEnd end;
+} ShardCopySetItem;
 
 /* The part of shared memory. */
 extern const ShardShmemPart shard_copy_set_part;
@@ -38,8 +58,40 @@ extern void shard_copy_set_reserve(const ShardCopySetKey *key);
 /* The lane's worker, after the commit; the entry was reserved. All zero: there is no copy any more. Never fails. */
 extern void shard_copy_set_put(const ShardCopySetKey *key, const ShardSet *set);
 
-/* A worker at its start, before it puts what is durable: entries of these lanes are forgotten. */
+/*
+ * A worker at its start: begin, before it puts what is durable: the sets of these lanes are forgotten, not the ends; and
+ * when all of the log was read, loaded: what has no set by then goes.
+ */
 extern void shard_copy_set_begin(Oid dboid, ShardLanes lanes);
+extern void shard_copy_set_loaded(Oid dboid, ShardLanes lanes);
+
+/*
+ * The end of a copy. extension: the OID of table shard.node, of the extension whose ends are asked for. False: there is no
+ * copy, or its end is not known since the server's start.
+ */
+extern bool shard_copy_end_get(const ShardCopySetKey *key, Oid extension, ShardCopyEnd *end);
+
+/*
+ * The lane's worker: the end that log and tables have, at its start, or of a copy that is new here. What is known
+ * already stays. Never fails, as the next three, which do nothing if there is no entry.
+ */
+extern void
+shard_copy_end_found(const ShardCopySetKey *key, Oid extension, const ShardReplicaCopy *copy);
+
+/* The lane's worker, in its turn: nothing of an older epoch is stored any more. What an abort leaves does no harm. */
+extern void shard_copy_end_promise(const ShardCopySetKey *key, int32 epoch);
+
+/* At the commit of what was stored, before the lane's lock is released. */
+extern void shard_copy_end_put(const ShardCopySetKey *key, const ShardReplicaCopy *copy);
+
+/* The home's worker, at any time: records of turns below are needed no more. Below the newest turn. */
+extern void shard_copy_end_keep(const ShardCopySetKey *key, int64 kept);
+
+/* All copies of a database that have a set, palloc'd, in no order; none: *count is 0. */
+extern ShardCopySetItem *shard_copy_set_list(Oid dboid, int *count);
+
+/* By type and shard, for qsort() and bsearch() of items. */
+extern int shard_copy_set_compare(const void *a, const void *b);
 
 /* The slot of a database is given back, or its cluster is forgotten: so are its copies. */
 extern void shard_copy_set_free(ShardDatabase *db, Oid dboid);

@@ -97,6 +97,7 @@ static const char *const clearing[] = {
 	"DELETE FROM shard.shard_input",
 	"DELETE FROM shard.route",
 	"DELETE FROM shard.copy",
+	"DELETE FROM shard.turn_kept",
 	"DELETE FROM shard.held",
 	"DELETE FROM shard.parked",
 	"DELETE FROM shard.stream",
@@ -491,7 +492,8 @@ reset_types(Datum ids)
 		{"DELETE FROM shard.route WHERE type_id OPERATOR(pg_catalog.=) ANY ($1)",
 		 1,
 		 {INT4ARRAYOID}},
-		{"DELETE FROM shard.copy WHERE type_id OPERATOR(pg_catalog.=) ANY ($1)",
+		{"DELETE FROM shard.copy WHERE type_id OPERATOR(pg_catalog.=) ANY ($1)", 1, {INT4ARRAYOID}},
+		{"DELETE FROM shard.turn_kept WHERE type_id OPERATOR(pg_catalog.=) ANY ($1)",
 		 1,
 		 {INT4ARRAYOID}}};
 	static const ShardStatement records = {

@@ -349,6 +349,7 @@ shard_admin_row_delete(const ShardAdminType *type)
 	static const char *const commands[] = {
 		"DELETE FROM shard.own WHERE type_id OPERATOR(pg_catalog.=) $1",
 		"DELETE FROM shard.copy WHERE type_id OPERATOR(pg_catalog.=) $1",
+		"DELETE FROM shard.turn_kept WHERE type_id OPERATOR(pg_catalog.=) $1",
 		"DELETE FROM shard.shard_input WHERE type_id OPERATOR(pg_catalog.=) $1",
 		"DELETE FROM shard.type WHERE type_id OPERATOR(pg_catalog.=) $1"};
 
@@ -367,6 +368,7 @@ shard_admin_row_renumber(int32 before, const ShardAdminType *type)
 		"DELETE FROM shard.own WHERE type_id OPERATOR(pg_catalog.=) $1",
 		"DELETE FROM shard.route WHERE type_id OPERATOR(pg_catalog.=) $1",
 		"DELETE FROM shard.copy WHERE type_id OPERATOR(pg_catalog.=) $1",
+		"DELETE FROM shard.turn_kept WHERE type_id OPERATOR(pg_catalog.=) $1",
 		"DELETE FROM shard.shard_input WHERE type_id OPERATOR(pg_catalog.=) $1"};
 	const ShardAdminType former = {.type_id = before};
 	const ShardStatement update = {
