@@ -56,4 +56,5 @@ _PG_init(void)
 	shard_api_init();
 	shard_admin_drop_init();
 	shard_receive_init();
+	shard_receive_record_init();
 }

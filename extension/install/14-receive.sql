@@ -14,6 +14,12 @@ LANGUAGE c AS 'MODULE_PATHNAME', 'shard_receive_rows';
 REVOKE ALL ON PROCEDURE shard_peer.receive(bytea, bytea) FROM PUBLIC;
 COMMENT ON PROCEDURE shard_peer.receive(bytea, bytea) IS 'takes messages, homes and marks from another node';
 
+/* Turn records of shards with replicas whose home is the caller; answers when they are durable. */
+CREATE PROCEDURE shard_peer.store(call bytea, INOUT answer bytea)
+LANGUAGE c AS 'MODULE_PATHNAME', 'shard_receive_records';
+REVOKE ALL ON PROCEDURE shard_peer.store(bytea, bytea) FROM PUBLIC;
+COMMENT ON PROCEDURE shard_peer.store(bytea, bytea) IS 'stores turn records of shards that this node keeps a copy of';
+
 /* A message for an entity here, and its reply. */
 CREATE PROCEDURE shard_peer.ask(call bytea, INOUT answer bytea)
 LANGUAGE c AS 'MODULE_PATHNAME', 'shard_peer_ask';

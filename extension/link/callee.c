@@ -297,6 +297,16 @@ shard_callee_begin_own(FunctionCallInfo fcinfo, ShardCallee *callee)
 	shard_callee_check(callee, SHARD_CALLEE_PATIENCE);
 }
 
+void
+shard_callee_unknown_section(const ShardCallee *callee, int32 kind, int32 channel)
+{
+	ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					errmsg("the call of node %d has a mandatory part that node %d does not know",
+						   callee->header.from, callee->view.node),
+					errdetail("The part is a section of kind %d, channel %d.", kind, channel),
+					errhint("Update the extension on node %d.", callee->view.node)));
+}
+
 /* ---- the answer ------------------------------------------------------------------------------- */
 
 void

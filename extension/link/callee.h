@@ -57,6 +57,10 @@ extern void shard_callee_begin_own(FunctionCallInfo fcinfo, ShardCallee *callee)
 extern void shard_callee_commit(void);
 extern void shard_callee_rollback(void);
 
+/* Raises that the call has something mandatory that this version does not know: a section of that kind and channel. */
+_Noreturn extern void
+shard_callee_unknown_section(const ShardCallee *callee, int32 kind, int32 channel);
+
 /* Appends the header of the answer: as far as this node has learned the map by now. */
 extern void shard_callee_put_header(const ShardCallee *callee, StringInfo out);
 

@@ -110,17 +110,6 @@ damaged(const Receive *receive, const char *what)
 					   "Nothing of it was taken.");
 }
 
-/* Raises that the call has something mandatory that this version does not know. */
-static void
-unknown_section(const Receive *receive, int32 kind, int32 channel)
-{
-	ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-					errmsg("the call of node %d has a mandatory part that node %d does not know",
-						   receive->callee.header.from, receive->callee.view.node),
-					errdetail("The part is a section of kind %d, channel %d.", kind, channel),
-					errhint("Update the extension on node %d.", receive->callee.view.node)));
-}
-
 /* ---- streams: locks and positions ----------------------------------------------------------------- */
 
 static ShardStreamPositionKey
@@ -408,7 +397,7 @@ static void
 note_lane(Receive *receive, int32 kind, int32 lane, int32 channel)
 {
 	if (channel != PLAIN_CHANNEL)
-		unknown_section(receive, kind, channel);
+		shard_callee_unknown_section(&receive->callee, kind, channel);
 	receive->lanes |= shard_lane_bit(lane);
 	if (kind != SHARD_SECTION_QUARANTINE)
 		receive->answered |= shard_lane_bit(lane);
@@ -472,7 +461,7 @@ survey(Receive *receive)
 				break;
 			default:
 				if (flags & SHARD_SECTION_MANDATORY)
-					unknown_section(receive, kind, PLAIN_CHANNEL);
+					shard_callee_unknown_section(&receive->callee, kind, PLAIN_CHANNEL);
 				break;
 		}
 	}

@@ -22,6 +22,14 @@ extern void shard_receive_init(void);
  */
 extern int shard_receive_fact_read(ShardCallee *callee, ShardFact **facts);
 
+/* ---- receive_record.c: Turn records of homes that this node keeps copies for: store (Q8, Q9, Q36) ---- */
+
+/* Shards of which one call may speak. */
+#define SHARD_STORE_SHARDS 10000
+
+/* Registers the transaction callback; from _PG_init. */
+extern void shard_receive_record_init(void);
+
 /* ---- receive_reply.c: Replies of another node to asks that are open here (E44) ---- */
 
 /* In the transaction of a call: a section of replies. Returns what of it is damaged; NULL: nothing. */

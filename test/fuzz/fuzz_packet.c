@@ -261,6 +261,9 @@ read_chunks(ShardReader *reader, StringInfo out)
 	FUZZ_CHECK(reader->failed || reader->at == reader->end);
 }
 
+static void read_shipment(ShardReader *reader, StringInfo out);
+static void read_replica_answers(ShardReader *reader, StringInfo out);
+
 /* A whole call or answer: its header, and each section as what its kind says. */
 static void
 read_call(ShardReader *reader, StringInfo out)
@@ -307,6 +310,12 @@ read_call(ShardReader *reader, StringInfo out)
 				break;
 			case SHARD_SECTION_POSITION:
 				read_positions(&section, out);
+				break;
+			case SHARD_SECTION_RECORDS:
+				read_shipment(&section, out);
+				break;
+			case SHARD_SECTION_TURNS:
+				read_replica_answers(&section, out);
 				break;
 			case SHARD_SECTION_COLUMNS:
 				read_columns(&section, out);
@@ -446,6 +455,30 @@ read_row(ShardReader *reader, StringInfo out)
 		read_inputs(&record.inputs, out);
 	}
 	FUZZ_CHECK(reader->failed == (fault != SHARD_TURN_SOUND));
+}
+
+/* What a call offers: of each shard what it says, then the records that it counts. */
+static void
+read_shipment(ShardReader *reader, StringInfo out)
+{
+	const char *from = reader->at;
+	ShardReplicaOffer offer;
+
+	while (shard_replica_get_offer(reader, &offer))
+	{
+		shard_replica_put_offer(out, &offer);
+		check_same(out, from, reader->at);
+		for (int i = 0; i < offer.n_records; i++)
+		{
+			ShardTurnRecord record;
+			ShardTurnFault fault;
+
+			if (!shard_turn_record_next(reader, &record, &fault))
+				return;
+			FUZZ_CHECK(shard_turn_record_before(&record).turn == record.turn - 1);
+		}
+		from = reader->at;
+	}
 }
 
 /* The bytes as what is shipped of a record: with their length and sum, which chance would not find. */

@@ -356,6 +356,39 @@ write_copy(void)
 	pfree(answer.data);
 }
 
+/* A call that ships a record, a question, and an answer, behind the byte of whole calls. */
+static void
+write_shipment(const ShardTurnRecord *head, const ShardReplicaOffer *question,
+			   const ShardReplicaAnswer *answer)
+{
+	ShardCallHeader header = {.protocol_version = SHARD_PROTOCOL_VERSION, .from = 1, .to = 2};
+	ShardReplicaOffer offer = {.type_id = head->type_id,
+							   .shard = head->shard,
+							   .epoch = head->epoch,
+							   .n_records = 1};
+	ShardTurnWriter writer;
+	StringInfoData call;
+	StringInfoData bytes;
+
+	initStringInfo(&call);
+	initStringInfo(&bytes);
+	appendStringInfoChar(&call, '\0');
+	shard_packet_put_header(&call, &header);
+	shard_replica_put_offer(&bytes, &offer);
+	shard_turn_record_begin(&writer, &bytes, head);
+	shard_turn_record_end(&writer);
+	shard_replica_put_offer(&bytes, question);
+	shard_packet_put_section(&call, SHARD_SECTION_RECORDS, SHARD_SECTION_MANDATORY, bytes.data,
+							 bytes.len);
+	resetStringInfo(&bytes);
+	shard_replica_put_answer(&bytes, answer);
+	shard_packet_put_section(&call, SHARD_SECTION_TURNS, SHARD_SECTION_MANDATORY, bytes.data,
+							 bytes.len);
+	save("packet", "shipment", 0, &call);
+	pfree(call.data);
+	pfree(bytes.data);
+}
+
 /* Turn records, what they ship, their items, and what their calls say. */
 static void
 write_records(void)
@@ -407,6 +440,7 @@ write_records(void)
 		save("packet", "record", i, &out[i]);
 		pfree(out[i].data);
 	}
+	write_shipment(&head, &offer, &answer);
 }
 
 int

@@ -16,7 +16,8 @@ use warnings FATAL => 'all';
 
 use Exporter qw(import);
 
-our @EXPORT = qw(ask_call call_sql copy_call greeting header import_call lane_of mutate parcel random_bytes rows section stream wire_bytes wire_int wire_uint);
+our @EXPORT = qw(ask_call call_sql copy_call greeting header import_call lane_of mutate offer parcel random_bytes rows section stored stream turn_record
+	wire_bytes wire_int wire_uint);
 
 use constant { TELL => 1, STREAM => 1, FACTS => 2, DONE => 3, REFUSED => 4, GREET => 5, QUARANTINE => 6 };
 
@@ -172,6 +173,67 @@ sub rows
 {
 	my ($stream, @parcels) = @_;
 	return section(STREAM, stream(%$stream, n_rows => scalar @parcels) . join('', @parcels), 1);
+}
+
+# CRC-32C, as PostgreSQL has it.
+my @crc;
+for my $byte (0 .. 255)
+{
+	my $value = $byte;
+	$value = $value & 1 ? $value >> 1 ^ 0x82f63b78 : $value >> 1 for 1 .. 8;
+	push @crc, $value;
+}
+
+sub _sum
+{
+	my ($bytes) = @_;
+	my $crc = 0xffffffff;
+	$crc = $crc >> 8 ^ $crc[ ($crc ^ $_) & 0xff ] for unpack 'C*', $bytes;
+	return $crc ^ 0xffffffff;
+}
+
+# A turn record without inputs (extension/core/flow/record.h): type_id, shard, epoch, turn, before (one that was made so, or
+# none), outputs, sections (bytes). Returns { bytes, turn, epoch, sum, oseq }.
+sub turn_record
+{
+	my (%r) = @_;
+	my $before = $r{before} // { turn => 0, epoch => 0, sum => 0, oseq => 0 };
+	my $turn = $r{turn} // $before->{turn} + 1;
+	my $outputs = $r{outputs} // 0;
+	my $body = wire_uint(1) . join('', map { wire_int($_) } @r{qw(type_id shard)}, $r{epoch} // 0, $turn, $before->{epoch}) . wire_uint($before->{sum})
+	  . wire_int($before->{oseq} + 1) . wire_int($outputs) . ($r{sections} // '');
+	my $sum = _sum($body);
+	return {
+		bytes => pack('VV', length $body, $sum) . $body . pack('V', 0),
+		turn => $turn, epoch => $r{epoch} // 0, sum => $sum, oseq => $before->{oseq} + $outputs
+	};
+}
+
+# What a call of store says of a shard (extension/core/flow/replica.h): type_id, shard, epoch, released, records; or asks: a
+# record, or an empty one for the beginning.
+sub offer
+{
+	my (%o) = @_;
+	my @records = @{ $o{records} // [] };
+	my $out = join('', map { wire_int($_) } @o{qw(type_id shard)}, $o{epoch} // 0, $o{released} // 0, scalar @records) . wire_uint($o{asks} ? 1 : 0);
+	$out .= wire_int($o{asks}{epoch} // 0) . wire_int($o{asks}{turn} // 0) . wire_uint($o{asks}{sum} // 0) if $o{asks};
+	return $out . join '', map { $_->{bytes} } @records;
+}
+
+# The answer to store, as psql shows it: "shard: verdict stored need", for each shard.
+sub stored
+{
+	my ($answer) = @_;
+	my @names = qw(none store replace stored need needs-copy refused ahead forked broken);
+	my ($hex) = $answer =~ /\\x([0-9a-f]+)/ or return $answer;
+	my @numbers = map { _number($_) } pack('H*', $hex) =~ /([\x80-\xff]*[\x00-\x7f])/gs;
+	my @lines;
+	splice @numbers, 0, 11 + 3;    # header; kind, flags and length of the section
+	while (my ($type_id, $shard, $epoch, $verdict, $stored, $need) = map { $_ >> 1 } splice @numbers, 0, 6)
+	{
+		push @lines, "$shard: $names[$verdict] $stored $need";
+	}
+	return join ', ', @lines;
 }
 
 sub call_sql

@@ -55,6 +55,12 @@ $second->send(hello());
 $node->wait_until("SELECT wait_event_type = 'Extension' FROM pg_stat_activity WHERE pid = $second_pid AND state = 'active'", 'the gate');
 pass('hello waits for what others have committed');
 
+my $store = session_as_peer();
+my $store_pid = $store->query('SELECT pg_backend_pid();');
+$store->send(call_sql('store', $peer->head . section(8, '', 1)));
+$node->wait_until("SELECT state = 'idle' OR wait_event_type = 'Extension' FROM pg_stat_activity WHERE pid = $store_pid AND query ~ 'store'", 'the gate');
+is($node->safe_psql('postgres', "SELECT state FROM pg_stat_activity WHERE pid = $store_pid"), 'active', 'a copy acknowledges nothing before the newest commit');
+
 my $third = session_as_peer();
 $third->query(call_sql('receive', $peer->head . section(3, join('', map { wire_int($_) } $type, 5, 1 << 40))));
 pass('marks are taken without waiting');
@@ -63,6 +69,7 @@ is($node->safe_psql('postgres', "SELECT count(*) $activity"), 1, 'the first one 
 set_standby('');
 like($session->receive, qr/\\x/, 'the answer comes when the gate opens');
 like($second->receive, qr/\\x/, 'so does the other one');
+like($store->receive, qr/\\x/, 'and that of the copy');
 is(position(), 2, 'the row was received once');
 
 # A call that is given up while it waits: the row stays, and is not taken again.

@@ -117,9 +117,12 @@ typedef enum ShardSectionKind
 	SHARD_SECTION_REFUSED = 4,	  /* newest facts of shards whose items were refused (H2) */
 	SHARD_SECTION_GREET = 5,	  /* hello: ShardStreamSection without rows, for each stream */
 	SHARD_SECTION_QUARANTINE = 6, /* ShardQuarantineSection: the sender's side of a stream (X4) */
-	SHARD_SECTION_REPLIES = 7,	 /* replies to asks that the receiver holds, by core/flow/reply.h */
+	SHARD_SECTION_REPLIES = 7, /* replies to asks that the receiver holds, by core/flow/reply.h */
+	SHARD_SECTION_RECORDS =
+		8, /* ShardReplicaOffer, by core/flow/replica.h, each before its turn records; by type and shard */
 	SHARD_SECTION_RECEIVED = 65, /* answer: ShardReceived */
 	SHARD_SECTION_POSITION = 66, /* answer to hello: ShardStreamPositionSection */
+	SHARD_SECTION_TURNS = 67,	 /* answer to records: ShardReplicaAnswer, any number */
 
 	/* answers to the copying of a shard, by core/flow/copy.h */
 	SHARD_SECTION_COLUMNS = 96, /* ShardCopyColumn, any number */

@@ -1,0 +1,122 @@
+# What a backup takes of its shards' home, by calls that are made here in the home's name (Q7 to Q9, Q36): it compares each
+# record with the one before it, stores it once, and knows where it stands after a crash, and when the log was emptied. From
+# others, and under other epochs, it takes nothing.
+
+use strict;
+use warnings FATAL => 'all';
+
+use ShardMutant;
+use ShardNodes;
+use ShardWire;
+use Test::More;
+
+my $cluster = ShardNodes->create(3, conf => "shard.rebalance_interval = 0\nshard.voters = 3\nshard.inbox_max_size = '8MB'");
+my @nodes = $cluster->nodes;
+
+$cluster->sql_everywhere(q{CREATE FUNCTION keep(state jsonb, message jsonb) RETURNS jsonb LANGUAGE sql RETURN message});
+$_->sql(q{SELECT shard_start('kept', 'keep', 12, replicas => 1)}) for @nodes;
+$cluster->start_recorder;
+$cluster->wait_registered;
+$nodes[0]->sql(q{SELECT shard_tell('kept', i::text, '{}') FROM generate_series(1, 400) i});
+$_->wait_value(q{SELECT count(DISTINCT shard) FROM shard_replicas}, 12, 'all homes') for @nodes;
+
+# A shard whose home is not the coordinator, and its backup, which is to come back while the home is away.
+my $coordinator = $cluster->coordinator($nodes[0])->n;
+my ($shard, $home_n, $backup_n) = split /\|/, $nodes[0]->sql(qq{SELECT h.shard, h.node, b.node FROM shard_replicas h JOIN shard_replicas b USING (shard)
+	WHERE h.role = 'home' AND b.role = 'backup' AND h.node <> $coordinator ORDER BY 1 LIMIT 1});
+my ($home, $backup) = map { $cluster->node($_) } $home_n, $backup_n;
+my ($other) = grep { $_->n != $home_n && $_->n != $backup_n } @nodes;
+my $type = $backup->sql(q{SELECT type_id FROM shard.type WHERE type_name = 'kept'});
+my @of = (type_id => $type, shard => $shard);
+my $stand = $backup->sql("SELECT epoch FROM shard.copy WHERE type_id = $type AND shard = $shard");
+is($stand, 0, 'the first home');
+
+my $near = $cluster->entity_at('recorder', $backup_n);
+
+# The home does nothing from here on but what is called in its name.
+my $liar = ShardWire::Member->new($home, $backup);
+my $head = $liar->head;
+my $stranger = ShardWire::Member->new($other, $backup);
+$home->server->stop('immediate');
+
+sub says { my (@offers) = @_; return ($liar->call(call_sql('store', $head . section(8, join('', @offers), 1)))); }
+sub answer { my (@offers) = @_; my ($out, $errors, $text) = says(@offers); return $errors ne '' ? $text : stored($out); }
+sub refused { my ($what, $bytes, $state) = @_; is((says($bytes))[1], $state // '08P01', $what); return; }
+
+sub rows_of
+{
+	my ($node) = @_;
+	return $node->sql('SELECT count(*) FROM (' . join(' UNION ALL ', map { "SELECT kind FROM shard.inbox_$_" } 0 .. 7) . ') r WHERE kind = 23');
+}
+
+# The history of the shard, as its home would have made it.
+my @record = (undef);
+push @record, turn_record(@of, before => $record[-1], outputs => 2) for 1 .. 6;
+
+# --- storing -----------------------------------------------------------------------------------------
+
+is(answer(offer(@of, asks => {})), "$shard: stored 0 0", 'a copy of a shard that has done nothing has nothing');
+is(answer(offer(@of, asks => $record[2])), "$shard: need 0 1", 'and needs all that there is');
+is(answer(offer(@of, records => [ @record[ 1 .. 3 ] ])), "$shard: stored 3 0", 'it stores that');
+my $rows = rows_of($backup);
+is($rows, 1, 'as one row of its log');
+is(answer(offer(@of, records => [ @record[ 1 .. 3 ] ])), "$shard: stored 3 0", 'acknowledges it again');
+is(answer(offer(@of, asks => $record[2])), "$shard: forked 0 0", 'knows when the home has forgotten a turn');
+is(rows_of($backup), $rows, 'and stores it once');
+is(answer(offer(@of, records => [ $record[5] ])), "$shard: need 0 4", 'it takes nothing behind a gap');
+my $false = turn_record(@of, before => $record[2], outputs => 1);
+is(answer(offer(@of, records => [$false])), "$shard: forked 0 0", 'nor a turn of this epoch with another content');
+my $strange = turn_record(@of, before => $false);
+is(answer(offer(@of, records => [$strange])), "$shard: forked 0 0", 'nor one that follows it');
+is(answer(offer(@of, released => 3)), "$shard: stored 0 0", 'it hears what is released');
+
+# --- who may -----------------------------------------------------------------------------------------
+
+is(stored(($stranger->call(call_sql('store', $stranger->head . section(8, offer(@of, records => [ $record[4] ]), 1))))[0]), "$shard: refused 0 0", 'not from another member');
+is(answer(offer(@of, epoch => 1, records => [ $record[4] ])), '', 'under an epoch that is not there it answers nothing');
+is(($liar->call(call_sql('store', ShardWire::Member->new($other, $backup)->head . section(40, 'x', 1))))[1], '0A000', 'a mandatory section that is not known');
+$backup->sql('CREATE ROLE nobody LOGIN');
+is((ShardWire::Member->new($other, $backup, 'nobody')->call(call_sql('store', $head)))[1], '42501', 'nor from a role that is no node');
+
+# --- bytes -------------------------------------------------------------------------------------------
+
+refused('a record that was changed', offer(@of, records => [ { bytes => $record[4]{bytes} =~ s/.\x00{4}\z/\x7f\x00\x00\x00\x00/sr } ]));
+refused('one with inputs', offer(@of, records => [ { bytes => $record[4]{bytes} =~ s/\x00{4}\z/\x02\x00\x00\x00\x02\x02/r } ]));
+refused('one of another shard', offer(@of, records => [ turn_record(type_id => $type, shard => ($shard + 1) % 12) ]));
+refused('one of a newer epoch than its home', offer(@of, records => [ turn_record(@of, epoch => 1, before => $record[3]) ]));
+refused('records that do not follow one another', offer(@of, records => [ @record[ 4, 6 ] ]));
+refused('fewer than it says', substr(offer(@of, records => [ $record[4] ]), 0, -1));
+refused('a shard twice', offer(@of, asks => {}) . offer(@of, asks => {}));
+srand(7);
+says(ShardWire::mutate(offer(@of, records => [ $record[4] ]))) for 1 .. 20;
+is(answer(offer(@of, asks => $record[3])), "$shard: stored 3 0", 'nothing of it was taken');
+
+# --- crashes -----------------------------------------------------------------------------------------
+
+$backup->server->crash_postmaster;
+$backup->server->start;
+$backup->wait_until('SELECT EXISTS (SELECT FROM shard_replicas)', 'the backup to be back');
+ShardCluster::wait_for_condition(sub { answer(offer(@of, asks => $record[3])) eq "$shard: stored 3 0" }, 'the copy to stand where it stood');
+is(answer(offer(@of, records => [ $record[4] ])), "$shard: stored 4 0", 'and it goes on');
+
+# --- the log is emptied ------------------------------------------------------------------------------
+
+my $noise = q{(SELECT string_agg(md5(j::text), '') FROM generate_series(1, 60) j)};
+ShardCluster::wait_for_condition(
+	sub {
+		$backup->sql(qq{SELECT shard_tell('recorder', '$near', jsonb_build_object('what', 'x', 'noise', $noise)) FROM generate_series(1, 200)});
+		return rows_of($backup) == 0;
+	},
+	'the segment with the records to be emptied');
+is($backup->sql('SELECT string_agg(turn::text, \' \' ORDER BY turn) FROM shard.turn_kept'), '1 2 3 4', 'records have left the log');
+is(answer(offer(@of, records => [ @record[ 2 .. 5 ] ])), "$shard: stored 5 0", 'they are compared with, and followed');
+is(answer(offer(@of, records => [ turn_record(@of, before => $record[1], outputs => 9) ])), "$shard: forked 0 0", 'also where another content has the number');
+$backup->server->crash_postmaster;
+$backup->server->start;
+$backup->wait_until('SELECT EXISTS (SELECT FROM shard_replicas)', 'the backup to be back');
+ShardCluster::wait_for_condition(sub { answer(offer(@of, asks => $record[5])) eq "$shard: stored 5 0" }, 'the copy to stand where it stood');
+is(answer(offer(@of, records => [ $record[6] ])), "$shard: stored 6 0", 'and it goes on, too');
+
+$home->server->start;
+$cluster->wait_up;
+done_testing();
