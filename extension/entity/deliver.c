@@ -59,6 +59,7 @@ bury_stray(const ShardRow *row, bool bounded)
 		return;
 	}
 	shard_execution_end_user_code();
+	shard_turn.at = NULL; /* it is told by no entity */
 	if (row->kind == SHARD_KIND_REQUEST)
 		shard_request_give_up(NULL, &dead, &error);
 	if (bounded && !shard_dead_letter_has_stray_room(&dead, &error))

@@ -12,8 +12,10 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "base/peer_errors.h"
 #include "core/flow/reply.h"
 #include "entity/internal.h"
+#include "entity/replica_home.h"
 
 #include "base/compat.h"
 
@@ -64,6 +66,113 @@ keep_open(ShardRequest *request, const ShardReplyToken *token)
 	kept->key = token->key;
 }
 
+static void
+send_reply(const ShardReply *reply, XLogRecPtr lsn)
+{
+	if (reply->error != NULL)
+		shard_ring_reply_error(reply->request, reply->error, lsn);
+	else
+		shard_ring_reply(reply->request, reply->data, reply->len, lsn);
+}
+
+/* A reply that waits until its turn is released, in memory of its own (Q37, Q38). */
+typedef struct Waiting
+{
+	ShardReplicaWait wait; /* the first field */
+	MemoryContext context;
+	XLogRecPtr lsn;
+	ShardRequest request;
+	ShardReply reply;
+} Waiting;
+
+/* The home has ended: what it did may be discarded, or may be shown by the next one. */
+static void
+give_up_reply(Waiting *waiting)
+{
+	ErrorData error = {.sqlerrcode = SHARD_ERRCODE_OUTCOME_UNKNOWN,
+					   .message = "the shard left this node before its copies had what the ask "
+								  "did, its outcome is unknown",
+					   .hint = "Look at the entity's state before you ask again."};
+
+	waiting->reply.error = &error;
+	send_reply(&waiting->reply, waiting->lsn);
+}
+
+static void
+end_waiting(ShardReplicaWait *wait, bool released)
+{
+	Waiting *waiting = (Waiting *) wait;
+
+	if (released)
+		send_reply(&waiting->reply, waiting->lsn);
+	else
+		give_up_reply(waiting);
+	MemoryContextDelete(waiting->context);
+}
+
+static char *
+copy_text(const char *text)
+{
+	return text == NULL ? NULL : pstrdup(text);
+}
+
+/* What of an error is told to who has asked. */
+static ErrorData *
+copy_error(const ErrorData *error)
+{
+	ErrorData *copy = palloc0(sizeof(ErrorData));
+
+	copy->sqlerrcode = error->sqlerrcode;
+	copy->message = copy_text(error->message);
+	copy->detail = copy_text(error->detail);
+	copy->hint = copy_text(error->hint);
+	copy->context = copy_text(error->context);
+	return copy;
+}
+
+/* Keeps the reply over the turn's end, and those of later ones. */
+static Waiting *
+make_waiting(const ShardReply *reply, XLogRecPtr lsn)
+{
+	MemoryContext context =
+		AllocSetContextCreate(TopMemoryContext, "shard reply", ALLOCSET_SMALL_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(context);
+	Waiting *waiting = palloc0(sizeof(Waiting));
+
+	waiting->wait.end = end_waiting;
+	waiting->context = context;
+	waiting->lsn = lsn;
+	waiting->request = *reply->request;
+	waiting->request.payload = NULL;
+	waiting->reply = *reply;
+	waiting->reply.request = &waiting->request;
+	if (reply->data != NULL)
+	{
+		waiting->reply.data = MemoryContextAllocHuge(context, Max(reply->len, 1));
+		memcpy(waiting->reply.data, reply->data, reply->len);
+	}
+	if (reply->error != NULL)
+		waiting->reply.error = copy_error(reply->error);
+	MemoryContextSwitchTo(old);
+	return waiting;
+}
+
+/*
+ * What the reply shows is the shard's newest turn, this one or an earlier one that the handler has seen. If that is not
+ * released, the reply waits (Q12).
+ */
+static bool
+has_to_wait(const ShardReply *reply, XLogRecPtr lsn)
+{
+	ShardReplicaShard *shard =
+		shard_replica_shard_find(reply->request->type_id, reply->request->shard);
+
+	if (shard == NULL || !shard_replica_shard_has_to_wait(shard))
+		return false;
+	shard_replica_shard_wait(shard, &make_waiting(reply, lsn)->wait);
+	return true;
+}
+
 void
 shard_deliver_replies(XLogRecPtr lsn)
 {
@@ -75,10 +184,8 @@ shard_deliver_replies(XLogRecPtr lsn)
 
 		if (reply->later)
 			shard_ring_defer(reply->request, reply->key);
-		else if (reply->error != NULL)
-			shard_ring_reply_error(reply->request, reply->error, lsn);
-		else
-			shard_ring_reply(reply->request, reply->data, reply->len, lsn);
+		else if (!shard_replica_any() || !has_to_wait(reply, lsn))
+			send_reply(reply, lsn);
 	}
 	shard_turn.replies = NIL;
 }

@@ -288,8 +288,9 @@ typedef struct ShardLocalType
 	bool in_turn;
 	slist_head touched; /* its entities in the turn */
 	slist_node turn_link;
-	uint64 code;			/* type row and handler that were looked at */
-	ShardRecovery recovery; /* recovery.c */
+	uint64 code;					  /* type row and handler that were looked at */
+	ShardRecovery recovery;			  /* recovery.c */
+	struct ShardRecordImages *images; /* of a type with replicas: record_image.c */
 } ShardLocalType;
 
 /* Which row and which handler of the type it is. */

@@ -18,6 +18,7 @@
 #include "base/guc.h"
 #include "core/entity/entity.h"
 #include "entity/internal.h"
+#include "entity/record.h"
 #include "entity/request.h"
 #include "shared/board.h"
 #include "shared/shmem.h"
@@ -153,6 +154,7 @@ shard_failure_dispose(ShardEntity *entity, const ShardRow *row, int attempts, bo
 	if (shard_turn.numbered)
 		dead.kind = SHARD_KIND_AGAIN;
 	shard_held_dead_letter(&dead, failure.attempts, error);
+	shard_record_letter(&dead, failure.attempts, error);
 	if (from_stash)
 		shard_queue_remove(entity, row);
 	(void) shard_life_step(entity, SHARD_ENTITY_ON_BURIED);

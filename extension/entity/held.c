@@ -18,6 +18,7 @@
 #include "utils/memutils.h"
 
 #include "entity/held.h"
+#include "entity/record.h"
 #include "entity/request.h"
 #include "registry/statement.h"
 
@@ -224,6 +225,7 @@ shard_held_stash(const ShardRow *row, const ShardHeldWhy *why)
 	add_message(&arguments, row);
 	add_why(&arguments, why);
 	shard_statement_change_one(&insert_stash, &arguments, SPI_OK_INSERT);
+	shard_record_held(row, "stash", row->seq);
 }
 
 bool
@@ -241,12 +243,15 @@ shard_held_insert_ordered(const ShardRow *row, int64 number)
 	shard_statement_run(&insert_ordered, &arguments, SPI_OK_INSERT);
 	inserted = SPI_processed == 1;
 	SPI_finish();
+	if (inserted)
+		shard_record_held(row, "ordered", row->seq);
 	return inserted;
 }
 
 /* Changes a held message, whose place is the last argument, still missing. It is in one, whichever. */
 static void
-change_held(ShardStatement *statement, const ShardArguments *arguments, int expected)
+change_held(ShardStatement *statement, const ShardRow *row, const ShardArguments *arguments,
+			int expected)
 {
 	ShardArguments stash = *arguments;
 	ShardArguments ordered = *arguments;
@@ -257,10 +262,12 @@ change_held(ShardStatement *statement, const ShardArguments *arguments, int expe
 	shard_statement_run(statement, &stash, expected);
 	found = SPI_processed == 1;
 	SPI_finish();
-	if (found)
-		return;
-	shard_statement_add_string(&ordered, "ordered");
-	shard_statement_change_one(statement, &ordered, expected);
+	if (!found)
+	{
+		shard_statement_add_string(&ordered, "ordered");
+		shard_statement_change_one(statement, &ordered, expected);
+	}
+	shard_record_held(row, found ? "stash" : "ordered", row->seq);
 }
 
 void
@@ -270,7 +277,7 @@ shard_held_delete(const ShardRow *row)
 
 	add_entity(&arguments, row);
 	shard_statement_add(&arguments, Int64GetDatum(row->seq), false);
-	change_held(&delete_held, &arguments, SPI_OK_DELETE);
+	change_held(&delete_held, row, &arguments, SPI_OK_DELETE);
 }
 
 void
@@ -281,7 +288,7 @@ shard_held_failed(const ShardRow *row, const ShardHeldWhy *why)
 	add_entity(&arguments, row);
 	shard_statement_add(&arguments, Int64GetDatum(row->seq), false);
 	add_why(&arguments, why);
-	change_held(&update_held, &arguments, SPI_OK_UPDATE);
+	change_held(&update_held, row, &arguments, SPI_OK_UPDATE);
 }
 
 void
@@ -310,6 +317,7 @@ shard_held_put_start(const ShardRow *row, int attempts, TimestampTz next_at, con
 	shard_statement_add(&arguments, Int16GetDatum(SHARD_KIND_RESTART), false);
 	add_failure(&arguments, attempts, next_at, error);
 	shard_statement_change_one(&put_start, &arguments, SPI_OK_INSERT);
+	shard_record_held(row, "start", 0);
 }
 
 void
@@ -321,6 +329,7 @@ shard_held_delete_start(const ShardRow *row)
 	SPI_connect();
 	shard_statement_run(&delete_start, &arguments, SPI_OK_DELETE);
 	SPI_finish();
+	shard_record_held(row, "start", 0);
 }
 
 int64

@@ -21,6 +21,7 @@
 #include "utils/timestamp.h"
 
 #include "entity/internal.h"
+#include "entity/record.h"
 #include "registry/statement.h"
 
 #include "base/compat.h"
@@ -163,6 +164,7 @@ add(ShardEntity *entity, const ErrorData *error, int attempts, const char *decis
 	shard_statement_add(&arguments, Int32GetDatum(SHARD_MOST_RESTARTS), false);
 #endif
 	run(&note, &arguments);
+	shard_record_history(entity->local->type->type_id, entity->shard, entity->id, entity->id_len);
 	make_room(entity->local);
 }
 

@@ -3,11 +3,12 @@
  *		What the files on the way of a message share: the turn, and what each file does for those above it.
  *
  * In the order of the way. Each file calls those that come after it, and none that comes before (test/lint.pl):
- *		turn residents recovery report deliver deliver_ask stash order order_position handle start_failure failure
- *		dead_letter_room recount turn_commit stop turn_entity queue pause history decider start call execution
+ *		turn record_write record_key residents recovery report deliver deliver_ask stash order order_position handle start_failure failure
+ *		dead_letter_room recount turn_commit stop turn_entity record_image queue pause history decider start call execution
  *		turn_limit turn_log restart stop_row passivate cache remember life local_type handler crash held
  *		state_reshard state_copy state_purge state_orphan state_structure state_walk state state_table state_door state_hold
  *		request_refuse request timer timer_due timer_table request_message timer_message content timer_time
+ *		replica_home outputs record
  */
 #pragma once
 

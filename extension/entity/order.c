@@ -21,6 +21,7 @@
 #include "base/duration.h"
 #include "base/attempt.h"
 #include "entity/internal.h"
+#include "entity/record.h"
 
 #include "base/compat.h"
 
@@ -192,6 +193,7 @@ bury(ShardEntity *entity, const ShardRow *row, const ErrorData *error)
 		return SHARD_MESSAGE_RESTS;
 	}
 	shard_held_dead_letter(row, 0, error);
+	shard_record_letter(row, 0, error);
 	report_dead_letter(entity, error);
 	return SHARD_MESSAGE_GONE;
 }

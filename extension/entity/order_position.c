@@ -16,6 +16,7 @@
 #include "utils/builtins.h"
 
 #include "entity/internal.h"
+#include "entity/record.h"
 #include "registry/statement.h"
 
 #include "base/compat.h"
@@ -120,16 +121,26 @@ make_column(List *entities, int column)
 						types[column] == INT4OID ? TYPALIGN_INT : TYPALIGN_DOUBLE));
 }
 
+/* For the turn's record, if the shard has replicas. */
+static void
+note(const ShardEntity *entity)
+{
+	shard_record_ordered(entity->local->type->type_id, entity->shard, entity->id, entity->id_len);
+}
+
 void
 shard_order_write_positions(List *entities)
 {
 	ShardArguments arguments = {0};
+	ListCell *cell;
 
 	if (entities == NIL)
 		return;
 	for (int column = 0; column < COLUMNS; column++)
 		shard_statement_add(&arguments, make_column(entities, column), false);
 	shard_statement_change(&write_positions, &arguments, SPI_OK_INSERT);
+	foreach (cell, entities)
+		note(lfirst(cell));
 }
 
 void
@@ -139,4 +150,5 @@ shard_order_delete_position(const ShardEntity *entity)
 
 	add_key(&arguments, entity);
 	shard_statement_change(&delete_position, &arguments, SPI_OK_DELETE);
+	note(entity);
 }

@@ -17,6 +17,7 @@
 
 #include "core/base/message.h"
 #include "entity/internal.h"
+#include "entity/outputs.h"
 #include "entity/request.h"
 #include "log/session.h"
 
@@ -166,8 +167,8 @@ send(const ShardRow *row, int32 shard, const Jsonb *content)
 		shard_turn.voids++;
 		return;
 	}
-	shard_log_append(&response);
-	shard_session_appended(shard_message_lane(response.type_id, response.shard));
+	if (shard_outputs_tell(&response))
+		shard_session_appended(shard_message_lane(response.type_id, response.shard));
 }
 
 void
@@ -213,6 +214,7 @@ shard_request_refuse(ShardRow *row, const ErrorData *error)
 static void
 end_open(const ShardEntity *entity, ShardRow *dead)
 {
+	ShardTimerOwner owner;
 	ShardTimer timer;
 	Jsonb *content;
 	Jsonb *answer;
@@ -221,7 +223,8 @@ end_open(const ShardEntity *entity, ShardRow *dead)
 		return;
 	answer = shard_request_put_answer(&timer, content);
 	become(dead, VARDATA(answer), VARSIZE(answer) - VARHDRSZ);
-	shard_timer_delete(&timer);
+	owner = owner_of(entity);
+	shard_timer_delete(&owner, &timer);
 }
 
 void

@@ -213,9 +213,8 @@ shard_state_copy_put_columns(ShardStateCopy *copy, StringInfo out)
 	}
 }
 
-/* The fields of rows, in the order in which columns are told. */
-static void
-prepare_output(ShardStateCopy *copy)
+void
+shard_state_copy_prepare(ShardStateCopy *copy)
 {
 	TupleDesc desc = RelationGetDescr(copy->table.rel);
 
@@ -299,17 +298,10 @@ shard_state_copy_count(ShardStateCopy *copy, int32 shard, TransactionId *writer)
 	return count;
 }
 
-/* A row as fields. */
+/* The values of a row as fields; what that takes is in memory of the row. */
 static void
-put_row(ShardStateCopy *copy, HeapTuple tuple, StringInfo out, StringInfo entity)
+put_fields(ShardStateCopy *copy, const Datum *values, const bool *nulls, StringInfo out)
 {
-	TupleDesc desc = RelationGetDescr(copy->table.rel);
-	MemoryContext old = MemoryContextSwitchTo(copy->row);
-	Datum *values = palloc(desc->natts * sizeof(Datum));
-	bool *nulls = palloc(desc->natts * sizeof(bool));
-	text *id;
-
-	heap_deform_tuple(tuple, desc, values, nulls);
 	for (int i = 0; i < copy->n_fields; i++)
 	{
 		ShardStateField *field = &copy->fields[i];
@@ -330,6 +322,31 @@ put_row(ShardStateCopy *copy, HeapTuple tuple, StringInfo out, StringInfo entity
 			shard_copy_put_field(out, VARDATA(bytes), VARSIZE(bytes) - VARHDRSZ);
 		}
 	}
+}
+
+void
+shard_state_copy_put_slot(ShardStateCopy *copy, TupleTableSlot *slot, StringInfo out)
+{
+	MemoryContext old = MemoryContextSwitchTo(copy->row);
+
+	slot_getallattrs(slot);
+	put_fields(copy, slot->tts_values, slot->tts_isnull, out);
+	MemoryContextSwitchTo(old);
+	MemoryContextReset(copy->row);
+}
+
+/* A row as fields. */
+static void
+put_row(ShardStateCopy *copy, HeapTuple tuple, StringInfo out, StringInfo entity)
+{
+	TupleDesc desc = RelationGetDescr(copy->table.rel);
+	MemoryContext old = MemoryContextSwitchTo(copy->row);
+	Datum *values = palloc(desc->natts * sizeof(Datum));
+	bool *nulls = palloc(desc->natts * sizeof(bool));
+	text *id;
+
+	heap_deform_tuple(tuple, desc, values, nulls);
+	put_fields(copy, values, nulls, out);
 	id = DatumGetTextPP(values[copy->table.entity_column - 1]);
 	resetStringInfo(entity);
 	appendBinaryStringInfo(entity, VARDATA_ANY(id), VARSIZE_ANY_EXHDR(id));
@@ -346,7 +363,7 @@ shard_state_copy_put_rows(ShardStateCopy *copy, int32 shard, const char *after, 
 	int begin = out->len;
 	int count = 0;
 
-	prepare_output(copy);
+	shard_state_copy_prepare(copy);
 	*all = false;
 	while (out->len - begin < max_bytes || count == 0)
 	{

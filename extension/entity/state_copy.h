@@ -53,6 +53,13 @@ extern int
 shard_state_copy_put_rows(ShardStateCopy *copy, int32 shard, const char *after, int after_len,
 						  int max_bytes, StringInfo out, StringInfo entity, bool *all);
 
+/*
+ * Prepares the fields of rows, in the order in which columns are told; and appends one row, whose columns the slot has. For
+ * records of turns, which have it written just now; table, row and type are set.
+ */
+extern void shard_state_copy_prepare(ShardStateCopy *copy);
+extern void shard_state_copy_put_slot(ShardStateCopy *copy, TupleTableSlot *slot, StringInfo out);
+
 /* New home, node self: raises an error unless rows of those columns, of the table at node, can be stored here. */
 extern void
 shard_state_copy_match(ShardStateCopy *copy, ShardReader *columns, int32 node, int32 self);

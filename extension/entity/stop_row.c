@@ -12,6 +12,7 @@
 
 #include "core/base/message.h"
 #include "entity/internal.h"
+#include "entity/outputs.h"
 #include "log/session.h"
 
 #include "base/compat.h"
@@ -29,6 +30,7 @@ append(const ShardEntity *entity, const Jsonb *payload, bool own)
 					.payload = VARDATA(payload),
 					.payload_len = VARSIZE(payload) - VARHDRSZ,
 					.epoch = -1};
+	bool in_log = true;
 
 	if (own)
 	{
@@ -36,8 +38,13 @@ append(const ShardEntity *entity, const Jsonb *payload, bool own)
 		row.src_entity = entity->id;
 		row.src_entity_len = entity->id_len;
 	}
-	shard_log_append(&row);
-	shard_session_appended(shard_message_lane(row.type_id, row.shard));
+	/* a number is the worker's own: whoever needs another one makes it (E6) */
+	if (own)
+		in_log = shard_outputs_tell(&row);
+	else
+		shard_log_append(&row);
+	if (in_log)
+		shard_session_appended(shard_message_lane(row.type_id, row.shard));
 }
 
 void

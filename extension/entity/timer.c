@@ -96,7 +96,7 @@ end(const ShardEntity *entity, const char *name, int name_len)
 	if (!shard_timer_find(&owner, name, name_len, &found))
 		return;
 #ifndef SHARD_MUTANT_TIMER_CANCEL_IGNORED
-	shard_timer_delete(&found);
+	shard_timer_delete(&owner, &found);
 #endif
 	shard_fault_step("timer_ended");
 }
@@ -200,7 +200,7 @@ shard_timer_end_receive(const ShardEntity *entity)
 		return;
 	old = MemoryContextSwitchTo(shard_turn.context);
 	if (shard_timer_find(&owner, SHARD_TIMER_RECEIVE, 0, &timer))
-		shard_timer_delete(&timer);
+		shard_timer_delete(&owner, &timer);
 	MemoryContextSwitchTo(old);
 }
 
@@ -289,7 +289,11 @@ pass(ShardEntity *entity, const ShardFiring *firing)
 		move(entity, &next, shard_timer_at(&next, next.period));
 	}
 	else
-		shard_timer_delete(&next);
+	{
+		ShardTimerOwner owner = owner_of(entity);
+
+		shard_timer_delete(&owner, &next);
+	}
 	shard_fault_step("timer_fired");
 }
 

@@ -75,7 +75,7 @@ typedef struct ShardTimerOwner
 extern bool
 shard_timer_find(const ShardTimerOwner *owner, const char *name, int name_len, ShardTimer *timer);
 extern void shard_timer_insert(const ShardTimerOwner *owner, const ShardTimer *timer);
-extern void shard_timer_delete(const ShardTimer *timer);
+extern void shard_timer_delete(const ShardTimerOwner *owner, const ShardTimer *timer);
 
 /* Writes when a timer that was found is due again. */
 extern void shard_timer_update(const ShardTimerOwner *owner, const ShardTimer *timer);

@@ -249,7 +249,7 @@ look_at_timer(const ShardTimerOwner *owner, const ShardTimer *timer, void *arg)
 		append(owner, timer);
 #ifdef SHARD_MUTANT_TIMER_ENDS_EARLY
 		if (!timer->repeats)
-			shard_timer_delete(timer);
+			shard_timer_delete(owner, timer);
 #endif
 		look->room--;
 	}

@@ -31,6 +31,7 @@
 #include "utils/timestamp.h"
 
 #include "core/base/message.h"
+#include "entity/record.h"
 #include "entity/timer.h"
 #include "registry/catalog.h"
 
@@ -207,6 +208,14 @@ form(Relation rel, const ShardTimerOwner *owner, const ShardTimer *timer)
 	return heap_form_tuple(RelationGetDescr(rel), row.value, row.null);
 }
 
+/* For the turn's record, if the shard has replicas. */
+static void
+note(const ShardTimerOwner *owner, const ShardTimer *timer)
+{
+	shard_record_timer(owner->type_id, owner->shard, owner->entity, owner->entity_len, timer->name,
+					   timer->name_len);
+}
+
 void
 shard_timer_insert(const ShardTimerOwner *owner, const ShardTimer *timer)
 {
@@ -214,16 +223,18 @@ shard_timer_insert(const ShardTimerOwner *owner, const ShardTimer *timer)
 
 	CatalogTupleInsert(rel, form(rel, owner, timer));
 	close_changed(rel);
+	note(owner, timer);
 }
 
 void
-shard_timer_delete(const ShardTimer *timer)
+shard_timer_delete(const ShardTimerOwner *owner, const ShardTimer *timer)
 {
 	Relation rel = open_table(RowExclusiveLock);
 	ItemPointerData tid = timer->tid;
 
 	CatalogTupleDelete(rel, &tid);
 	close_changed(rel);
+	note(owner, timer);
 }
 
 void
@@ -235,6 +246,7 @@ shard_timer_update(const ShardTimerOwner *owner, const ShardTimer *timer)
 	tuple->t_self = timer->tid;
 	CatalogTupleUpdate(rel, &tuple->t_self, tuple);
 	close_changed(rel);
+	note(owner, timer);
 }
 
 /* Visits the rows of a scan. *any: there were some. False: the visitor has had enough. */

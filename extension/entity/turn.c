@@ -15,10 +15,12 @@
 #include "access/xact.h"
 #include "storage/ipc.h"
 #include "utils/memutils.h"
+#include "utils/rel.h"
 #include "utils/timestamp.h"
 
 #include "base/fault.h"
 #include "entity/internal.h"
+#include "entity/record.h"
 #include "log/buffer.h"
 #include "shared/shmem.h"
 
@@ -76,6 +78,7 @@ shard_turn_init(ShardLanes lanes, const ShardPresence *presence)
 	before_shmem_exit(at_exit, 0);
 	shard_turn_commit_init();
 	shard_call_init();
+	shard_record_init();
 #ifdef SHARD_ASSERTIONS
 	on_proc_exit(when_gone, 0);
 #endif
@@ -233,6 +236,69 @@ shard_turn_has_read(TimestampTz until)
 	shard_turn.read_until = until;
 }
 
+/* After-triggers fire here, as the owner. */
+static void
+close_table(ShardLocalType *local)
+{
+	if (local->table.rel == NULL)
+		return;
+	shard_security_begin(&shard_turn.security, local->type);
+	shard_call_close(local);
+}
+
+static void
+write_entity(ShardEntity *entity)
+{
+	if (shard_turn_write(entity))
+		return;
+	entity->stale = true;
+	shard_turn.overtaken = true;
+	ereport(ERROR, (errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+					errmsg("state row of entity \"%s\" was changed from outside", entity->id)));
+}
+
+static int
+compare_shards(const ListCell *a, const ListCell *b)
+{
+	const ShardEntity *x = lfirst(a);
+	const ShardEntity *y = lfirst(b);
+
+	return x->shard < y->shard ? -1 : x->shard > y->shard;
+}
+
+/*
+ * Of a type with replicas: what after-triggers tell is told by the shard whose states were written, so that it is in that
+ * shard's record (Q29).
+ */
+static void
+write_by_shard(ShardLocalType *local)
+{
+	MemoryContext old = MemoryContextSwitchTo(shard_turn.context);
+	const ShardEntity *last = NULL;
+	List *entities = NIL;
+	slist_iter iter;
+	ListCell *cell;
+
+	slist_foreach (iter, &local->touched)
+		entities = lappend(entities, slist_container(ShardEntity, turn_link, iter.cur));
+	list_sort(entities, compare_shards);
+	MemoryContextSwitchTo(old);
+	foreach (cell, entities)
+	{
+		ShardEntity *entity = lfirst(cell);
+
+		if (last != NULL && last->shard != entity->shard && local->table.rel != NULL &&
+			local->table.rel->trigdesc != NULL)
+		{
+			shard_turn.at = last;
+			close_table(local);
+		}
+		write_entity(entity);
+		last = entity;
+	}
+	shard_turn.at = last;
+}
+
 /* Runs the batch handlers of a type's entities, then writes their states. */
 static void
 finish_type(ShardLocalType *local)
@@ -252,24 +318,13 @@ finish_type(ShardLocalType *local)
 		}
 		shard_turn_measure(local, calls);
 	}
-	slist_foreach (iter, &local->touched)
-	{
-		ShardEntity *entity = slist_container(ShardEntity, turn_link, iter.cur);
+	if (unlikely(local->type->replicas > 0))
+		write_by_shard(local);
+	else
+		slist_foreach (iter, &local->touched)
+			write_entity(slist_container(ShardEntity, turn_link, iter.cur));
 
-		if (shard_turn_write(entity))
-			continue;
-		entity->stale = true;
-		shard_turn.overtaken = true;
-		ereport(ERROR, (errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-						errmsg("state row of entity \"%s\" was changed from outside", entity->id)));
-	}
-
-	/* after-triggers fire here, as the owner */
-	if (local->table.rel != NULL)
-	{
-		shard_security_begin(&shard_turn.security, local->type);
-		shard_call_close(local);
-	}
+	close_table(local);
 	shard_state_release(&local->parts);
 }
 

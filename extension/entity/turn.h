@@ -32,6 +32,12 @@ typedef struct ShardPresence
 
 	/* Whether memory has what is held of the shard. It does if the shard is active here, stops, or is clearing. */
 	bool (*is_here)(int32 type_id, int32 shard);
+
+	/*
+	 * In a turn: whether the shard's home is here, so that the turn may change what it has; in which epoch, and the newest
+	 * epoch that began without the state of the one before.
+	 */
+	bool (*home_of)(int32 type_id, int32 shard, int32 *epoch, int32 *lost);
 } ShardPresence;
 
 /*

@@ -13,6 +13,7 @@
 #include "utils/memutils.h"
 
 #include "entity/internal.h"
+#include "entity/record.h"
 #include "registry/registry.h"
 
 #include "base/compat.h"
@@ -209,6 +210,8 @@ shard_turn_write(ShardEntity *entity)
 	shard_call_watch(entity->local->type);
 	written = shard_state_open(&entity->local->table, entity->local->type) &&
 			  shard_state_write(&entity->local->table, entity);
+	if (written && unlikely(entity->local->type->replicas > 0))
+		shard_record_image(entity);
 	shard_call_watched();
 	MemoryContextSwitchTo(old);
 	if (written)

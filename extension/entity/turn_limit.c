@@ -11,6 +11,7 @@
 #include "utils/timestamp.h"
 
 #include "entity/internal.h"
+#include "entity/record.h"
 
 #include "base/compat.h"
 
@@ -156,6 +157,7 @@ is_large(void)
 {
 	int64 bytes = (int64) MemoryContextMemAllocated(shard_turn.context, true);
 
+	bytes += (int64) shard_record_bytes();
 	return bytes + shard_cache_bytes() - shard_turn.cached > (int64) shard_cache_turn_limit();
 }
 

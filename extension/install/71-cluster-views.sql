@@ -68,6 +68,25 @@ WHERE shard.shards_readable(h.type_id);
 GRANT SELECT ON @extschema@.shard_homes TO PUBLIC;
 COMMENT ON VIEW @extschema@.shard_homes IS 'homes of shards, as far as this node has learned them';
 
+/*
+ * Turn records of a shard with replicas that this node has, as home or backup, item by item: each record begins with a row
+ * of section record. seq: of its row in the log; 0: it is in shard.turn_kept.
+ */
+CREATE FUNCTION shard.turn_records(
+    type_id     int4,
+    shard       int4,
+    OUT seq     int8,
+    OUT epoch   int4,
+    OUT turn    int8,
+    OUT sum     int8,
+    OUT section text,
+    OUT entity  text,
+    OUT what    text
+) RETURNS SETOF record
+LANGUAGE c STRICT VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_turn_records';
+REVOKE ALL ON FUNCTION shard.turn_records(int4, int4) FROM PUBLIC;
+COMMENT ON FUNCTION shard.turn_records(int4, int4) IS 'turn records of a shard with replicas that this node has, item by item';
+
 /* Nodes of the sets of shards, as far as this node has learned them. */
 CREATE FUNCTION shard.copies(
     OUT type_id int4,

@@ -59,6 +59,12 @@ shard_log_read_set_self(int32 node)
 	self = node;
 }
 
+int32
+shard_log_read_self(void)
+{
+	return self;
+}
+
 void
 shard_log_read_columns(TupleDesc desc, HeapTuple tuple, ShardRow *row)
 {

@@ -42,6 +42,7 @@ extern void shard_log_read(const ShardLogScan *scan);
 
 /* A worker sets its node's id, which becomes the mid_node of messages that have none. */
 extern void shard_log_read_set_self(int32 node);
+extern int32 shard_log_read_self(void);
 
 /* Points row at the columns of a tuple of the log; mid_node and mid_seq are filled in if the row has none. */
 extern void shard_log_read_columns(TupleDesc desc, HeapTuple tuple, ShardRow *row);

@@ -22,6 +22,9 @@
 #include "utils/timestamp.h"
 
 #include "registry/catalog.h"
+#include "entity/outputs.h"
+#include "entity/record.h"
+#include "entity/replica_home.h"
 #include "entity/turn.h"
 #include "registry/identity.h"
 #include "link/outbox.h"
@@ -110,6 +113,17 @@ lease_holds(const ShardRegion *region, int64 microseconds)
 	int64 until = shard_board_lease(region->db);
 
 	return until == PG_INT64_MAX || shard_clock_now() + microseconds < until;
+}
+
+/* Turns of shards with replicas that the gate has let pass. A chore: returns false. */
+static bool
+release(ShardRegion *region)
+{
+	if (!shard_replica_any() || !lease_holds(region, 0))
+		return false;
+	shard_replica_shards_pass();
+	shard_region_follow_drain(region, false);
+	return false;
 }
 
 /* Links to other nodes. */
@@ -252,6 +266,7 @@ pause_of(ShardRegion *region)
 
 	pause = shorter(pause, shard_transport_due());
 	pause = shorter(pause, shard_remote_ask_due());
+	pause = shorter(pause, shard_replica_shards_due());
 	if (region->handles)
 		pause = shorter(pause, shard_routing_ask());
 	if (runs && region->troubles == 0)
@@ -292,6 +307,7 @@ read_all(ShardRegion *region)
 	shard_turn_chain_loaded(region->lanes);
 	shard_outbox_loaded();
 	shard_routing_set_loaded();
+	shard_record_load(region->lanes);
 	shard_stream_position_loaded(region->db, region->lanes);
 	shard_transport_start(region->db, region->number, region->lanes, routes);
 	shard_routing_replies_committed();
@@ -397,7 +413,9 @@ work(ShardRegion *region)
 		(void) fenced_chore(region, shard_region_report_sealed);
 		more |= fenced_chore(region, shard_region_purge);
 	}
+	(void) fenced_chore(region, release);
 	more |= fenced_chore(region, talk);
+	more |= runs && shard_outputs_are_due();
 	(void) fenced_chore(region, want_homes);
 	more |= fenced_chore(region, poll_asks);
 	(void) fenced_chore(region, follow_outbox);

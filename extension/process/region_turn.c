@@ -29,6 +29,9 @@
 #include "base/attempt.h"
 #include "log/buffer.h"
 #include "registry/catalog.h"
+#include "entity/outputs.h"
+#include "entity/record.h"
+#include "entity/replica_home.h"
 #include "entity/turn.h"
 #include "base/guc.h"
 #include "log/log.h"
@@ -167,7 +170,10 @@ write_log(ShardRegion *region, ShardTurnResult *result)
 	wrote = shard_timer_fire(shard_cursor_has_met(region->cursor, shard_timer_on_its_way()));
 	wrote |= shard_routing_leave(leave);
 	wrote |= shard_outbox_leave(leave);
+	wrote |= shard_outputs_leave();
 	shard_outbox_flush();
+	shard_routing_record_marks();
+	wrote |= shard_record_write();
 	if (shard_turn_has_passed() || wrote ||
 		(result->in_the_way && shard_cursor_would_help(region->cursor, result->pass_wanted)))
 	{
@@ -284,7 +290,8 @@ shard_region_follow_drain(ShardRegion *region, bool clean)
 	 * A server that goes down lets no node in to tell it marks. Messages that are stored at their home need it no more;
 	 * what of them is still kept here, the next start asks for.
 	 */
-	if (!drain->passed || !shard_outbox_passed(drain->outbox, shard_worker_lingers()))
+	if (!drain->passed || !shard_outbox_passed(drain->outbox, shard_worker_lingers()) ||
+		!shard_replica_shards_are_released())
 		return;
 	pg_atomic_write_u64(&region->slot->drain_done, drain->number);
 	drain->number = 0;
@@ -451,6 +458,9 @@ turn(ShardRegion *region)
 	check_late(region);
 	shard_region_moves_committed(region, lsn);
 
+	/* first of all the record: what else is told of the turn asks for its release */
+	shard_record_committed(lsn);
+
 	/* which rows they need is published before the position, which lets rotation empty segments */
 	shard_outbox_committed(lsn);
 	shard_routing_committed(lsn);
@@ -533,6 +543,7 @@ recover(ShardRegion *region, MemoryContext context)
 		failure.only = shard_turn_blame(error);
 	publish_failure(region, error);
 	shard_cursor_aborted(region->cursor);
+	shard_record_aborted();
 	shard_turn_aborted();
 	shard_outbox_aborted();
 	shard_routing_aborted();

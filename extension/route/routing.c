@@ -367,7 +367,9 @@ announce_all(void *context, ShardRoute *route)
 		const ShardMark *mark = &route->marks.marks[i];
 		ShardDone done = {route->type_id, route->shard, mark->committed};
 
-		if (mark->stamp.kind == SHARD_PREFIX_NODE && mark->stamp.a == node && mark->committed > 0)
+		if (mark->stamp.kind == SHARD_PREFIX_NODE && mark->stamp.a == node && mark->committed > 0 &&
+			(likely(route->set == NULL) ||
+			 !shard_routing_set_holds_mark(route, node, mark->committed)))
 			shard_transport_announce(node, &done, shard_routing.lsn);
 	}
 }

@@ -88,6 +88,9 @@ extern bool shard_routing_is_home(int32 type_id, int32 shard, int32 epoch);
  */
 extern const ShardSet *shard_routing_set(int32 type_id, int32 shard);
 
+/* In a turn, when all messages are taken in: the marks that it has raised go into the records of shards with replicas (Q5). */
+extern void shard_routing_record_marks(void);
+
 /* At start, when all of the log was read (log/turn_chain.h): what the copies of the lanes have is known from then on (Q36). */
 extern void shard_routing_set_loaded(void);
 

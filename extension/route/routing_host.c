@@ -458,7 +458,8 @@ do_announce(void *context, const ShardRoute *route, ShardStamp mark)
 {
 	ShardDone done = {route->type_id, route->shard, mark.seq};
 
-	if (mark.kind == SHARD_PREFIX_NODE && mark.a != shard_routing.self)
+	if (mark.kind == SHARD_PREFIX_NODE && mark.a != shard_routing.self &&
+		(likely(route->set == NULL) || !shard_routing_set_holds_mark(route, mark.a, mark.seq)))
 		shard_transport_announce(mark.a, &done, shard_routing.lsn);
 }
 

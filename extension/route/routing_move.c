@@ -185,10 +185,23 @@ is_here(int32 type_id, int32 shard)
 	return !leaves_memory(route_of(&ref));
 }
 
+static bool
+home_of(int32 type_id, int32 shard, int32 *epoch, int32 *lost)
+{
+	MemoryContext old = MemoryContextSwitchTo(shard_routing.context);
+	const ShardRoute *route = shard_route_get(shard_routing.routes, type_id, shard);
+
+	MemoryContextSwitchTo(old);
+	*epoch = route->own.epoch;
+	*lost = route->lost;
+	return shard_handoff_takes(&route->own);
+}
+
 const ShardPresence shard_routing_presence = {
 	.is_active = is_active,
 	.is_moving = is_moving,
 	.is_here = is_here,
+	.home_of = home_of,
 };
 
 /* For shard_route_each. */

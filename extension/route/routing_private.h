@@ -55,7 +55,8 @@ typedef struct ShardRouting
 	int32 self;
 	uint64 life; /* a number for the node and cluster that this database is */
 	int32 inc_no;
-	bool held; /* nothing goes to other nodes */
+	bool held;		 /* nothing goes to other nodes */
+	bool sets_known; /* there are, or were, shards with sets in these lanes */
 	ShardRoutes *routes;
 	MemoryContext context; /* lives as long as the routes */
 	MemoryContext turn;	   /* current when the turn began */
@@ -127,6 +128,12 @@ extern void shard_routing_set_read(ShardRoute *route, int column, MemoryContext 
 extern void shard_routing_set_load(void);
 extern void shard_routing_set_write(const ShardRoute *route);
 extern void shard_routing_set_committed(void);
+
+/*
+ * After the commit: an origin is to be told a mark of the shard. True: the shard has replicas, and it is told once the turn is
+ * released (Q37). Usually the route has no set.
+ */
+extern bool shard_routing_set_holds_mark(const ShardRoute *route, int32 origin, int64 rseq);
 
 /* routing_reply.c: the row of a reply to an ask. */
 extern void shard_routing_reply(const ShardRow *row);

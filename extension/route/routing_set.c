@@ -19,6 +19,9 @@
 #include "utils/memutils.h"
 
 #include "core/base/message.h"
+#include "entity/record.h"
+#include "entity/replica_home.h"
+#include "link/transport.h"
 #include "log/turn_chain.h"
 #include "registry/catalog.h"
 #include "registry/statement.h"
@@ -58,6 +61,7 @@ shard_routing_set_read(ShardRoute *route, int column, MemoryContext memory)
 
 	if (set.n == 0)
 		return;
+	shard_routing.sets_known = true;
 	set.epoch = shard_statement_int4(0, column + 1);
 	set.lost = shard_statement_int4(0, column + 2);
 	set.want = shard_statement_int4(0, column + 3);
@@ -108,6 +112,7 @@ shard_routing_set_write(const ShardRoute *route)
 	ShardCopySetKey key = key_of(route);
 	MemoryContext old;
 
+	shard_routing.sets_known = true;
 	store(route);
 	if (route->set->n_nodes > 0)
 		shard_copy_set_reserve(&key);
@@ -134,6 +139,24 @@ find_end(const ShardCopySetKey *key, const ShardSet *set)
 	shard_copy_end_found(key, extension, &copy);
 }
 
+/* The shard's home is here, with that set, or is not any more. */
+static void
+follow_home(const ShardRoute *route)
+{
+	bool here = shard_route_role(route, shard_routing.self) == SHARD_SET_HOME &&
+				shard_handoff_takes(&route->own) && route->own.epoch == route->set->epoch;
+	ShardReplicaShard *shard;
+
+	if (here)
+	{
+		shard =
+			shard_replica_shard_begin(route->type_id, route->shard, route->own.epoch, route->lost);
+		shard_replica_shard_require(shard, shard_routing.self, route->set);
+	}
+	else if ((shard = shard_replica_shard_find(route->type_id, route->shard)) != NULL)
+		shard_replica_shard_end(shard);
+}
+
 void
 shard_routing_set_committed(void)
 {
@@ -147,6 +170,7 @@ shard_routing_set_committed(void)
 		if (route->set->n_nodes > 0)
 			find_end(&key, route->set);
 		shard_copy_set_put(&key, route->set);
+		follow_home(route);
 	}
 	shard_routing.sets = NIL;
 }
@@ -193,6 +217,19 @@ shard_routing_set_load(void)
 	pfree(copies);
 }
 
+/* At start: where the copy ends, and whether it is the home's. */
+static void
+load_home(const ShardCopySetKey *key, const ShardSet *set)
+{
+	MemoryContext old = MemoryContextSwitchTo(shard_routing.context);
+	const ShardRoute *route = shard_route_get(shard_routing.routes, key->type_id, key->shard);
+
+	MemoryContextSwitchTo(old);
+	find_end(key, set);
+	if (route->set != NULL && route->set->n_nodes > 0)
+		follow_home(route);
+}
+
 void
 shard_routing_set_loaded(void)
 {
@@ -205,7 +242,7 @@ shard_routing_set_loaded(void)
 
 		if ((shard_routing.lanes & shard_lane_bit(shard_message_lane(key->type_id, key->shard))) !=
 			0)
-			find_end(key, &copies[i].set);
+			load_home(key, &copies[i].set);
 	}
 	shard_copy_set_loaded(MyDatabaseId, shard_routing.lanes);
 }
@@ -224,4 +261,65 @@ shard_routing_set(int32 type_id, int32 shard)
 		MemoryContextSwitchTo(old);
 	}
 	return route != NULL && route->set != NULL && route->set->n_nodes > 0 ? route->set : NULL;
+}
+
+/* ---- what waits for the release of turns ---------------------------------------------------------- */
+
+/* For shard_route_each_touched: the marks that the turn has raised. */
+static void
+record_marks(void *context, ShardRoute *route)
+{
+	if (route->set == NULL || route->set->n_nodes == 0 || !shard_handoff_takes(&route->own))
+		return;
+	for (int i = 0; i < route->marks.n_marks; i++)
+	{
+		const ShardMark *mark = &route->marks.marks[i];
+
+		if (mark->touched && mark->stamp.seq > mark->committed)
+			shard_record_mark(route->type_id, route->shard, &mark->stamp);
+	}
+}
+
+void
+shard_routing_record_marks(void)
+{
+	if (unlikely(shard_routing.sets_known))
+		shard_route_each_touched(shard_routing.routes, record_marks, NULL);
+}
+
+/* A mark that is told once the turn is released. If the process dies before, the origin asks for it with its hello. */
+typedef struct WaitingMark
+{
+	ShardReplicaWait wait; /* the first field */
+	int32 origin;
+	ShardDone done;
+} WaitingMark;
+
+static void
+end_mark(ShardReplicaWait *wait, bool released)
+{
+	WaitingMark *mark = (WaitingMark *) wait;
+
+	if (released)
+		shard_transport_announce(mark->origin, &mark->done, shard_routing.lsn);
+	pfree(mark);
+}
+
+bool
+shard_routing_set_holds_mark(const ShardRoute *route, int32 origin, int64 rseq)
+{
+	ShardReplicaShard *shard = shard_replica_shard_find(route->type_id, route->shard);
+	WaitingMark *mark;
+
+#ifdef SHARD_MUTANT_MARKS_UNRELEASED
+	return false;
+#endif
+	if (shard == NULL || !shard_replica_shard_has_to_wait(shard))
+		return false;
+	mark = MemoryContextAlloc(shard_routing.context, sizeof(WaitingMark));
+	*mark = (WaitingMark){.wait = {.end = end_mark},
+						  .origin = origin,
+						  .done = {route->type_id, route->shard, rseq}};
+	shard_replica_shard_wait(shard, &mark->wait);
+	return true;
 }

@@ -6,6 +6,13 @@
 
 #include "route_host.h"
 
+/* For shard_route_each_touched: counts. */
+static void
+count_one(void *context, ShardRoute *route)
+{
+	(*(int *) context)++;
+}
+
 /* Unknown, then elsewhere, then elsewhere again: parked, sent, re-sent in order before newer ones. */
 static void
 test_origin(void)
@@ -13,12 +20,17 @@ test_origin(void)
 	Host host = {0};
 	ShardRoutes *routes = shard_route_create(ME, &host_table, &host, 2);
 	ShardRoute *route;
+	int touched = 0;
 
 	tell_local(routes, "a");
 	tell_local(routes, "b");
 	is_int(host.n_wanted, 1, "the home is asked for once");
 	tell_home(routes, 2, 0, 0, 10);
+	shard_route_each_touched(routes, count_one, &touched);
+	is_int(touched, 1, "the shard is one that the transaction has changed");
 	shard_route_commit(routes);
+	shard_route_each_touched(routes, count_one, &touched);
+	is_int(touched, 1, "and with its commit none is");
 	is_int(host.n_outbox, 2, "parked messages leave");
 	tell_local(routes, "c");
 	is_int(host.outbox[2].stamp.seq, 3, "in order");

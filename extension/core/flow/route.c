@@ -17,18 +17,6 @@
 #include "core/flow/route.h"
 #include "core/flow/route_private.h"
 
-struct ShardRoutes
-{
-	int32 self;
-	const ShardRouteHost *host;
-	void *context;
-	int chunk;
-	bool held; /* nothing is given to streams */
-	RouteMap map;
-	dlist_head touched; /* changed in the running transaction */
-	dlist_head drains;	/* have parked messages, or had them before an abort */
-};
-
 ShardRoutes *
 shard_route_create(int32 self, const ShardRouteHost *host, void *context, int chunk)
 {
@@ -159,6 +147,15 @@ shard_route_each(ShardRoutes *routes, ShardRouteVisit visit, void *context)
 	routemap_start_iterate(routes->map.hash, &iterator);
 	while ((entry = routemap_iterate(routes->map.hash, &iterator)) != NULL)
 		visit(context, entry->route);
+}
+
+void
+shard_route_each_touched(ShardRoutes *routes, ShardRouteVisit visit, void *context)
+{
+	dlist_iter iter;
+
+	dlist_foreach (iter, &routes->touched)
+		visit(context, dlist_container(ShardRoute, touched_node, iter.cur));
 }
 
 void

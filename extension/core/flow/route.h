@@ -178,6 +178,9 @@ shard_route_role(const ShardRoute *route, int32 self)
 typedef void (*ShardRouteVisit)(void *context, ShardRoute *route);
 extern void shard_route_each(ShardRoutes *routes, ShardRouteVisit visit, void *context);
 
+/* Those that the running transaction has changed, marks included. */
+extern void shard_route_each_touched(ShardRoutes *routes, ShardRouteVisit visit, void *context);
+
 /*
  * Between two transactions: this incarnation is not admitted yet (I4). Items for other nodes are parked
  * as they are, since a number drawn now might be one that another life of this database draws, too: its

@@ -87,3 +87,15 @@ route_map_add(RouteMap *map, ShardRoute *route)
 
 	routemap_insert(map->hash, (RouteKey){route->type_id, route->shard}, &found)->route = route;
 }
+
+struct ShardRoutes
+{
+	int32 self;
+	const ShardRouteHost *host;
+	void *context;
+	int chunk;
+	bool held; /* nothing is given to streams */
+	RouteMap map;
+	dlist_head touched; /* changed in the running transaction */
+	dlist_head drains;	/* have parked messages, or had them before an abort */
+};

@@ -21,6 +21,7 @@
 #include "log/buffer.h"
 #include "registry/catalog.h"
 #include "entity/execution.h"
+#include "entity/outputs.h"
 #include "registry/routine.h"
 #include "base/guc.h"
 #include "log/log.h"
@@ -266,8 +267,8 @@ append(ShardType *type, ShardKind kind, const char *entity, int entity_len, cons
 		row.src_entity = execution->entity->id;
 		row.src_entity_len = execution->entity->id_len;
 	}
-	shard_log_append(&row);
-	shard_session_told(type, row.shard);
+	if (shard_outputs_tell(&row))
+		shard_session_told(type, row.shard);
 }
 
 static void

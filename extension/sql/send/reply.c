@@ -15,6 +15,7 @@
 #include "base/argument.h"
 #include "core/base/message.h"
 #include "core/flow/reply.h"
+#include "entity/outputs.h"
 #include "entity/request.h"
 #include "log/log.h"
 #include "log/session.h"
@@ -155,8 +156,8 @@ reply_to_ask(const bytea *bytes, const ShardReplyToken *token, const Jsonb *mess
 	shard_packet_put_reply(&payload, &reply);
 	row.payload = payload.data;
 	row.payload_len = payload.len;
-	shard_log_append(&row);
-	shard_session_appended(shard_message_lane(token->type_id, token->shard));
+	if (shard_outputs_tell(&row))
+		shard_session_appended(shard_message_lane(token->type_id, token->shard));
 	pfree(payload.data);
 }
 
@@ -202,8 +203,8 @@ reply_to_request(const ShardReplyToken *token, const Jsonb *message)
 		shard_request_put_reply(token->key, message == NULL ? NULL : VARDATA(message), length);
 	row.payload = VARDATA(content);
 	row.payload_len = VARSIZE(content) - VARHDRSZ;
-	shard_log_append(&row);
-	shard_session_appended(shard_message_lane(row.type_id, row.shard));
+	if (shard_outputs_tell(&row))
+		shard_session_appended(shard_message_lane(row.type_id, row.shard));
 	pfree(content);
 }
 

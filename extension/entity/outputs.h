@@ -1,0 +1,45 @@
+/*
+ * entity/outputs.h
+ *		What entities tell: to the log at once, or, if the shard has replicas, once the turn is released (Q29).
+ */
+#pragma once
+
+#include "core/flow/record.h"
+#include "log/log.h"
+
+struct ShardReplicaShard;
+
+/*
+ * Code of an entity, or of what belongs to it, tells that, in whichever process: the row is appended to the log. Of a shard
+ * with replicas it becomes an output of the turn's record instead, and is appended when that is released: then false, and
+ * nobody is to be woken for it. Limits have been looked at.
+ */
+extern bool shard_outputs_tell(const ShardRow *row);
+
+/*
+ * After the commit of a turn, or at the start, of each record found: its outputs wait for the release. items: of section
+ * OUTPUTS; copied. The second function: outputs up to that number were appended by a turn that has committed.
+ */
+extern void shard_outputs_add(struct ShardReplicaShard *shard, const ShardTurnRecord *record,
+							  ShardReader items);
+extern void shard_outputs_done(struct ShardReplicaShard *shard, int64 oseq);
+
+/* Released has risen: a turn is wanted for outputs up to there. */
+extern void shard_outputs_released(struct ShardReplicaShard *shard);
+
+/* Whether one is. */
+extern bool shard_outputs_are_due(void);
+
+/* The home has ended: what was not released is not told. */
+extern void shard_outputs_drop(struct ShardReplicaShard *shard);
+
+/* The oldest turn with outputs that were not appended; PG_INT64_MAX: there is none. */
+extern int64 shard_outputs_undone(const struct ShardReplicaShard *shard);
+
+/*
+ * In a turn, before its record is written: appends released outputs, in the order of their numbers, as many as the turn may.
+ * Returns whether there were any. What has left counts after the commit; after an abort it leaves again.
+ */
+extern bool shard_outputs_leave(void);
+extern void shard_outputs_committed(void);
+extern void shard_outputs_aborted(void);

@@ -1,0 +1,102 @@
+/*
+ * entity/record.h
+ *		What the running turn has done to shards with replicas, from which its records are made (Q5, Q28, Q29, Q35).
+ *
+ * In a region worker. What a subtransaction has done is forgotten if that is undone. Functions that take a row, or a key,
+ * return at once if its type has no replicas, and in any other process.
+ */
+#pragma once
+
+#include "access/xact.h"
+
+#include "core/flow/record.h"
+#include "log/log.h"
+#include "utils/elog.h"
+
+/* ---- record.c: notes of what was done -------------------------------------------------------- */
+
+typedef struct ShardRecordNote
+{
+	int32 type_id;
+	int32 shard;
+	int16 section; /* ShardTurnSection */
+	SubTransactionId level;
+	int at; /* of the item in the notes' bytes */
+	int len;
+	int number; /* of the note, in the order of what was done */
+} ShardRecordNote;
+
+typedef struct ShardRecordNotes
+{
+	int count;
+	int space;
+	ShardRecordNote *notes;
+	StringInfoData bytes;
+} ShardRecordNotes;
+
+/* The notes of the running turn; nobody else changes them. */
+extern const ShardRecordNotes *shard_record_notes(void);
+
+/* At the start of a region worker. */
+extern void shard_record_init(void);
+
+/*
+ * Notes one item: it is appended to what begin returns, then end is called. The shard's type has replicas.
+ */
+extern StringInfo shard_record_begin(int32 type_id, int32 shard, ShardTurnSection section);
+extern void shard_record_end(void);
+
+/* Notes an output, a mark, and that outputs up to a number were appended. */
+extern void shard_record_output(int32 type_id, int32 shard, const ShardTurnOutput *output);
+extern void shard_record_mark(int32 type_id, int32 shard, const ShardStamp *mark);
+extern void shard_record_done(int32 type_id, int32 shard, int64 oseq);
+
+/* Notes that a row of the shard was written, or is gone, whose content is read at the end of the turn (Q28). */
+extern void shard_record_held(const ShardRow *row, const char *place, int64 seq);
+extern void shard_record_timer(int32 type_id, int32 shard, const char *entity, int entity_len,
+							   const char *name, int name_len);
+extern void shard_record_ordered(int32 type_id, int32 shard, const char *entity, int entity_len);
+extern void shard_record_history(int32 type_id, int32 shard, const char *entity, int entity_len);
+
+/* Notes that a message that the shard had taken in became a dead letter. */
+extern void shard_record_letter(const ShardRow *row, int attempts, const ErrorData *error);
+
+/* The turn's memory that notes take. */
+extern Size shard_record_bytes(void);
+
+/* The turn is over. */
+extern void shard_record_forget(void);
+
+/* ---- record_write.c: its records ------------------------------------------------------------- */
+
+/*
+ * At the end of a turn, when all is written: appends one row of kind TURN for each lane that has something. Returns whether
+ * there were any, so that the turn has to be written down.
+ */
+extern bool shard_record_write(void);
+
+/* After the turn's commit, which ends at lsn; nothing of it has been shown yet. */
+extern void shard_record_committed(XLogRecPtr lsn);
+extern void shard_record_aborted(void);
+
+/*
+ * At start, when the shards that are active here have begun (replica_home.h): reads their records again, for outputs that
+ * were not appended.
+ */
+extern void shard_record_load(ShardLanes lanes);
+
+/* ---- record_key.c ---------------------------------------------------------------------------- */
+
+/* In a turn, behind all user code: appends what there is of a noted key; times: how often it was noted. */
+extern void shard_record_put_key(StringInfo out, int32 type_id, int32 shard,
+								 const ShardTurnKey *key, int times);
+
+/* ---- record_image.c -------------------------------------------------------------------------- */
+
+struct ShardEntity;
+
+/* Within user code: notes the row of the entity's state, as it was just written, or deleted. */
+extern void shard_record_image(struct ShardEntity *entity);
+
+/* The columns of the type's images in this turn, and their version; NULL: there are no images. */
+extern const StringInfoData *shard_record_columns(int32 type_id, uint32 *version);
