@@ -24,6 +24,7 @@
 #include "utils/memutils.h"
 
 #include "base/damage.h"
+#include "base/fault.h"
 #include "core/base/message.h"
 #include "core/flow/replica.h"
 #include "link/callee.h"
@@ -328,8 +329,10 @@ store_all(Store *store)
 		if (store->rows[lane].len > 0)
 			shard_turn_log_append(lane, store->rows[lane].data, store->rows[lane].len);
 	(void) shard_log_flush();
+	shard_fault("store_before_commit");
 	committing = store;
 	shard_callee_commit();
+	shard_fault("store_after_commit");
 }
 
 /* The section of the answer; shards that were not judged are left out. */
@@ -366,6 +369,7 @@ shard_receive_records(PG_FUNCTION_ARGS)
 #ifndef SHARD_MUTANT_STORED_UNGATED
 	shard_gate_wait(shard_gate_newest());
 #endif
+	shard_fault("store_past_gate");
 	initStringInfo(&answer);
 	shard_callee_put_header(&store.callee, &answer);
 	put_answers(&store, &answer);

@@ -18,6 +18,7 @@
 #include "base/attempt.h"
 #include "registry/catalog.h"
 #include "shared/link_trouble.h"
+#include "link/record_send.h"
 #include "link/remote_ask.h"
 #include "link/transport_private.h"
 #include "core/base/text.h"
@@ -44,6 +45,7 @@ shard_transport_start(ShardDatabase *db, int worker, ShardLanes lanes, ShardRout
 	shard_transport.lanes = lanes;
 	shard_transport.routes = routes;
 	shard_link_trouble_forget(db, worker);
+	shard_record_send_start(db, worker);
 }
 
 Link *
@@ -197,8 +199,8 @@ shard_transport_restart(int32 node)
 }
 
 /* Can that member be called at all? NULL: no. */
-static const char *
-address_of(int32 node)
+const char *
+shard_transport_address_of(int32 node)
 {
 	const ShardDirectoryMember *member = shard_directory_find(node);
 
@@ -264,7 +266,7 @@ follow_address(Link *link)
 	const char *dsn;
 
 	if (shard_peer_state(link->peer) == SHARD_PEER_CLOSED ||
-		(dsn = address_of(link->node)) == NULL || shard_peer_is_at(link->peer, dsn))
+		(dsn = shard_transport_address_of(link->node)) == NULL || shard_peer_is_at(link->peer, dsn))
 		return;
 	shard_peer_close(link->peer, false);
 	forget_connection(link);
@@ -289,7 +291,7 @@ run_link(Link *link, TimestampTz now)
 	wanted = is_wanted(link, &unconfirmed);
 	if (shard_peer_state(link->peer) == SHARD_PEER_CLOSED && wanted)
 	{
-		dsn = address_of(link->node);
+		dsn = shard_transport_address_of(link->node);
 		if (dsn != NULL)
 			shard_peer_heard(link->peer, shard_directory_find(link->node)->record.inc_no);
 		if (dsn == NULL)
@@ -355,6 +357,7 @@ close_all(void)
 		shard_peer_close(link->peer, false);
 		forget_connection(link);
 	}
+	shard_record_send_close();
 }
 
 /* Learns which node this is, if that changed. False: nothing may leave now. */
@@ -437,14 +440,14 @@ run_links(void)
 bool
 shard_transport_run(void)
 {
-	if (shard_outbox_nodes() == 0 && shard_transport.n_links == 0)
+	if (shard_outbox_nodes() == 0 && shard_transport.n_links == 0 && !shard_record_send_wants())
 		return false;
 	if (!follow_view())
 		return false;
 	refresh_directory();
 	follow_returns();
 	run_links();
-	return false;
+	return shard_record_send_run();
 }
 
 static long
@@ -482,12 +485,12 @@ long
 shard_transport_due(void)
 {
 	TimestampTz now;
-	long due;
+	long due = shard_record_send_due();
 
 	if (shard_transport.n_links == 0)
-		return -1;
+		return due;
 	now = GetCurrentTimestamp();
-	due = shard_peer_next_due();
+	due = earlier(due, shard_peer_next_due());
 	for (int i = 0; i < shard_transport.n_links; i++)
 		due = earlier(due, link_due(shard_transport.links[i], now));
 	return due;

@@ -5,7 +5,7 @@
  * Per peer one connection (peer.h) and one call at a time, which carries packets of all lanes of this worker, the marks
  * and refusals that the peer as origin has to hear, and the facts that it may lack. The receiver's answer tells what it
  * has received; that messages are done the receiver tells by a call of its own to this node, whose marks come as rows
- * of the log (SHARD_KIND_DONE).
+ * of the log (SHARD_KIND_DONE). Turn records go by connections of their own (record_send.h), when the transport may speak.
  */
 #pragma once
 

@@ -104,6 +104,9 @@ extern Transport shard_transport;
 
 /* transport.c */
 extern Link *shard_transport_link_of(int32 node);
+
+/* Where a member can be called; NULL: it cannot. */
+extern const char *shard_transport_address_of(int32 node);
 extern void shard_transport_link_failed(Link *link, int sqlstate, const char *text);
 extern void shard_transport_link_works(Link *link);
 

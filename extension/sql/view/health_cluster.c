@@ -382,6 +382,31 @@ check_link(ShardHealth *health, const ShardBoardView *view, const ShardDirectory
 							 error[0] != '\0' ? ": " : "", error, let_in(node)));
 }
 
+/* What follows from a link that has failed for that long. error: to be shown behind it. */
+static char *
+data_link_fails(ShardLinkUse use, int32 node, int64 seconds, const char *error)
+{
+	switch (use)
+	{
+		case SHARD_LINK_ROWS:
+			return psprintf(
+				"messages for node %d wait, the link for them has failed for " INT64_FORMAT
+				" s%s; see shard_peers",
+				node, seconds, error);
+		case SHARD_LINK_RECORDS:
+			return psprintf(
+				"node %d does not store turns of shards that it has copies of, for " INT64_FORMAT
+				" s%s; what these shards do is not shown; see shard_replicas",
+				node, seconds, error);
+		default:
+			return psprintf(
+				"asks of entities at node %d fail, no connection for them could be made "
+				"for " INT64_FORMAT " s%s; see at its server to max_connections, and to CONNECTION "
+				"LIMIT and login of the role in its dsn",
+				node, seconds, error);
+	}
+}
+
 /*
  * Links of region workers to a member that answers the calls of the control worker: they alone meet some obstacles, a
  * table there that cannot grow, or a limit of connections.
@@ -395,7 +420,7 @@ check_data_links(ShardHealth *health, const ShardMemberReport *report)
 
 	if (!report->reachable || !shard_cluster_view_answers(report))
 		return;
-	for (ShardLinkUse use = SHARD_LINK_ROWS; use <= SHARD_LINK_ASKS; use++)
+	for (ShardLinkUse use = SHARD_LINK_ROWS; use <= SHARD_LINK_RECORDS; use++)
 	{
 		const char *error;
 
@@ -403,18 +428,8 @@ check_data_links(ShardHealth *health, const ShardMemberReport *report)
 			now - trouble.since < DATA_LINK_FAILS * USECS_PER_SEC)
 			continue;
 		error = shard_rights_all_stats() ? psprintf(": %s", trouble.error) : "";
-		shard_health_add(
-			health,
-			use == SHARD_LINK_ROWS
-				? psprintf(
-					  "messages for node %d wait, the link for them has failed for " INT64_FORMAT
-					  " s%s; see shard_peers",
-					  report->node, (now - trouble.since) / USECS_PER_SEC, error)
-				: psprintf("asks of entities at node %d fail, no connection for them could be made "
-						   "for " INT64_FORMAT
-						   " s%s; see at its server to max_connections, and to CONNECTION "
-						   "LIMIT and login of the role in its dsn",
-						   report->node, (now - trouble.since) / USECS_PER_SEC, error));
+		shard_health_add(health, data_link_fails(use, report->node,
+												 (now - trouble.since) / USECS_PER_SEC, error));
 	}
 }
 

@@ -1,0 +1,44 @@
+/*
+ * link/record_private.h
+ *		What the files that ship turn records share: a backup's connection, and what a call says.
+ */
+#pragma once
+
+#include "lib/stringinfo.h"
+#include "utils/timestamp.h"
+
+#include "entity/replica_home.h"
+#include "link/peer.h"
+
+/* What a call says, or is to say, of a shard. */
+typedef struct ShipItem
+{
+	ShardReplicaShard *shard; /* stays where it is */
+	int32 epoch;			  /* of its home, when the call was made */
+	ShardReplicaShipment ship;
+	bool answered;
+
+	/* while the call is made */
+	StringInfoData *records; /* of the turns from .. to, without inputs; len 0: not read */
+} ShipItem;
+
+/* A backup. */
+typedef struct ShipLink
+{
+	int32 node;
+	ShardPeer *peer;
+	ShipItem *items; /* of the call under way, by type and shard; in TopMemoryContext */
+	int n_items;	 /* 0: there is no call */
+	TimestampTz called_at;
+	TimestampTz not_before; /* the next call; 0: at once */
+	bool wanted;			/* there is something to say, as of the last look */
+	bool tells;				/* only that something is released, which may wait */
+	bool failing;
+	int sqlstate; /* of the last failure */
+} ShipLink;
+
+/* record_call.c: begins a call, over a connection that is ready, if there is anything to say. True: it has left. */
+extern bool shard_record_call(ShipLink *link);
+
+/* What a call says of a shard; NULL: nothing. */
+extern ShipItem *shard_record_call_find(ShipItem *items, int n_items, int32 type_id, int32 shard);

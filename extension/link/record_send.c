@@ -1,0 +1,412 @@
+/*
+ * link/record_send.c
+ *		A region worker ships the turn records of its shards with replicas to their backups (Q6, Q7).
+ *
+ * What is to be said to a node of a shard core/flow/replica.h says: first a question, where its copy stands, then records
+ * from there on, each time with what is released. All that there is for a node goes into one call, up to a size, in the
+ * order of types and shards. Whatever happens to a call, each shard in it hears of it once: by its answer, or that the call
+ * was lost, after which the copy is asked again.
+ *
+ * Nothing here is durable. If the process dies right here: the call may be carried out or not; the next worker asks.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "base/attempt.h"
+#include "core/base/text.h"
+#include "link/record_private.h"
+#include "link/record_send.h"
+#include "link/transport_private.h"
+#include "shared/link_trouble.h"
+#include "shared/told.h"
+
+#include "base/compat.h"
+
+/* What is released goes with the next record, or alone after this time (Q13). */
+#define TELL_MS 200
+
+/* Before the next call, if the node could not say anything of a shard: its worker has not met the home yet. */
+#define SILENCE_MS 100
+
+static ShardDatabase *db;
+static int worker;
+static ShipLink **links = NULL;
+static int n_links = 0;
+
+/* Of one run. */
+static MemoryContext scratch = NULL;
+static bool released;
+
+void
+shard_record_send_start(ShardDatabase *database, int number)
+{
+	db = database;
+	worker = number;
+}
+
+static ShipLink *
+link_of(int32 node)
+{
+	MemoryContext old;
+	char purpose[32];
+	ShipLink *link;
+
+	for (int i = 0; i < n_links; i++)
+		if (links[i]->node == node)
+			return links[i];
+	old = MemoryContextSwitchTo(TopMemoryContext);
+	link = palloc0(sizeof(ShipLink));
+	link->node = node;
+	snprintf(purpose, sizeof(purpose), "records %d", worker);
+	link->peer = shard_peer_create(purpose);
+	links = links == NULL ? palloc(sizeof(ShipLink *))
+						  : repalloc(links, (n_links + 1) * sizeof(ShipLink *));
+	links[n_links++] = link;
+	MemoryContextSwitchTo(old);
+	return link;
+}
+
+/* ---- the end of a call ---------------------------------------------------------------------------- */
+
+/* Is the home still the one that has shipped? What an earlier one has heard means nothing to it. */
+static bool
+is_same(const ShipItem *item)
+{
+	return item->shard->begun && item->shard->home.epoch == item->epoch;
+}
+
+/* The call is over; shards of which nothing was answered are asked again. */
+static void
+end_call(ShipLink *link)
+{
+	for (int i = 0; i < link->n_items; i++)
+		if (!link->items[i].answered && is_same(&link->items[i]))
+			shard_replica_call_lost(&link->items[i].shard->home, link->node);
+	if (link->items != NULL)
+		pfree(link->items);
+	link->items = NULL;
+	link->n_items = 0;
+}
+
+/* A copy cannot follow its home: an operator has to know. */
+static void
+report_stuck(const ShipLink *link, const ShardReplicaAnswer *answer)
+{
+	const char *more;
+
+	if (!shard_told_may(db, link->node, "stuck copy", 0, &more))
+		return;
+	ereport(WARNING, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					  errmsg("the copy of shard %d of type %d at node %d does not follow%s",
+							 answer->shard, answer->type_id, link->node, more),
+					  errdetail("The node has answered \"%s\".",
+								shard_replica_verdict_names[answer->verdict]),
+					  errhint("What the shard does is not shown until the copy has stored it. See "
+							  "shard_replicas, and the server's log on that node.")));
+}
+
+/* What the node says of one shard. False: it was not asked. */
+static bool
+take_one(ShipLink *link, const ShardReplicaAnswer *answer)
+{
+	ShipItem *item =
+		shard_record_call_find(link->items, link->n_items, answer->type_id, answer->shard);
+	const ShardReplicaPeer *peer;
+
+	if (item == NULL || item->answered)
+		return false;
+	/* an answer under another epoch is none */
+	if (answer->epoch != item->epoch || !is_same(item))
+		return true;
+	item->answered = true;
+	if (shard_replica_answered(&item->shard->home, link->node, answer))
+	{
+		released = true;
+		shard_replica_shard_follow(item->shard);
+	}
+	peer = shard_replica_peer(&item->shard->home, link->node);
+	if (peer != NULL && (peer->state == SHARD_REPLICA_LACKS || peer->state == SHARD_REPLICA_PARTED))
+		report_stuck(link, answer);
+	return true;
+}
+
+static bool
+take_answers(ShipLink *link, ShardReader *reader)
+{
+	ShardCallHeader header;
+	ShardReader section;
+	ShardReplicaAnswer answer;
+	int32 kind;
+	int32 flags;
+
+	if (!shard_packet_get_header(reader, &header) ||
+		header.protocol_version != SHARD_PROTOCOL_VERSION || header.from != link->node)
+		return false;
+	while (shard_packet_get_section(reader, &kind, &flags, &section))
+	{
+		if (kind != SHARD_SECTION_TURNS)
+			continue;
+		while (shard_replica_get_answer(&section, &answer))
+			if (!take_one(link, &answer))
+				return false;
+		if (section.failed)
+			return false;
+	}
+	return !reader->failed;
+}
+
+/* Said once in a run of failures of a kind. */
+static void
+link_failed(ShipLink *link, int sqlstate, const char *text)
+{
+	char error[256];
+	bool news = !link->failing || link->sqlstate != sqlstate;
+
+	link->failing = true;
+	link->sqlstate = sqlstate;
+	end_call(link);
+	shard_text_copy_words(error, text == NULL ? "" : text, sizeof(error));
+	shard_link_trouble_note(db, worker, link->node, SHARD_LINK_RECORDS, error);
+	if (news)
+		ereport(LOG, (errcode(sqlstate == 0 ? ERRCODE_CONNECTION_FAILURE : sqlstate),
+					  errmsg("turn records cannot be stored at node %d: %s", link->node, error),
+					  errdetail("What their shards do is not shown until they are. It is tried "
+								"again.")));
+}
+
+static void
+link_works(ShipLink *link)
+{
+	if (!link->failing)
+		return;
+	link->failing = false;
+	shard_link_trouble_over(db, worker, link->node, SHARD_LINK_RECORDS);
+	ereport(LOG, (errmsg("turn records are stored at node %d again", link->node)));
+}
+
+static void
+take_answer(ShipLink *link)
+{
+	int length = 0;
+	const char *bytes = shard_peer_answer(link->peer, &length);
+	ShardReader reader = {.at = bytes, .end = bytes + length};
+	bool silent = false;
+
+	if (bytes == NULL || !take_answers(link, &reader))
+	{
+		shard_peer_close(link->peer, true);
+		link_failed(link, ERRCODE_PROTOCOL_VIOLATION, "the node's answer is damaged");
+		return;
+	}
+	for (int i = 0; i < link->n_items; i++)
+		silent |= !link->items[i].answered;
+	end_call(link);
+	link_works(link);
+	link->not_before = silent ? TimestampTzPlusMilliseconds(GetCurrentTimestamp(), SILENCE_MS) : 0;
+}
+
+/* ---- what is to be said --------------------------------------------------------------------------- */
+
+/* Is it time for a call? One that tells alone that something is released may wait. */
+static bool
+is_due(const ShipLink *link, TimestampTz now)
+{
+	return now >= link->not_before &&
+		   (link->wanted ||
+			(link->tells && TimestampDifferenceExceeds(link->called_at, now, TELL_MS)));
+}
+
+/* For shard_replica_shard_each: notes which nodes are to be called. */
+static void
+look_at(ShardReplicaShard *shard, void *arg)
+{
+	for (int i = 0; i < shard->home.n_peers; i++)
+	{
+		ShardReplicaShipment ship;
+		ShipLink *link;
+
+		if (!shard_replica_shipment(&shard->home, shard->home.peers[i].node, &ship))
+			continue;
+		link = link_of(shard->home.peers[i].node);
+		if (ship.asks || ship.from <= ship.to)
+			link->wanted = true;
+		else
+			link->tells = true;
+	}
+}
+
+/* ---- links ---------------------------------------------------------------------------------------- */
+
+static void
+poll_link(ShipLink *link)
+{
+	for (;;)
+	{
+		const char *text;
+		int sqlstate;
+
+		switch (shard_peer_poll(link->peer))
+		{
+			case SHARD_PEER_NOTHING:
+				return;
+			case SHARD_PEER_OPENED:
+				break;
+			case SHARD_PEER_ANSWER:
+				take_answer(link);
+				break;
+			case SHARD_PEER_FAILED:
+				sqlstate = shard_peer_error(link->peer, &text);
+				link_failed(link, sqlstate, text);
+				break;
+		}
+	}
+}
+
+static void
+take_events(ShipLink *link, TimestampTz now)
+{
+	poll_link(link);
+}
+
+/* Connects, and calls. */
+static void
+run_link(ShipLink *link, TimestampTz now)
+{
+	const char *dsn = shard_transport_address_of(link->node);
+
+	if (dsn == NULL ||
+		(shard_peer_state(link->peer) != SHARD_PEER_CLOSED && !shard_peer_is_at(link->peer, dsn)))
+	{
+		shard_peer_close(link->peer, false);
+		end_call(link);
+	}
+	poll_link(link);
+	if (dsn == NULL)
+		return;
+	if (shard_peer_state(link->peer) == SHARD_PEER_CLOSED && (link->wanted || link->tells))
+	{
+		shard_peer_heard(link->peer, shard_directory_find(link->node)->record.inc_no);
+		if (shard_peer_open(link->peer, dsn))
+			poll_link(link);
+	}
+
+	/* small calls go at once; and the kernel may have taken this one */
+	if (shard_peer_state(link->peer) == SHARD_PEER_READY && is_due(link, now) &&
+		shard_record_call(link))
+		poll_link(link);
+}
+
+/* A link that survives its errors: each attempt meets a record that cannot be read again, which is reported once. */
+static void
+run_fenced(ShipLink *link, TimestampTz now, void (*run)(ShipLink *link, TimestampTz now))
+{
+	MemoryContext context = CurrentMemoryContext;
+
+	PG_TRY();
+	{
+		run(link, now);
+	}
+	PG_CATCH();
+	{
+		ErrorData *error;
+
+		MemoryContextSwitchTo(context);
+		if (!link->failing || link->sqlstate != geterrcode())
+			EmitErrorReport();
+		error = shard_attempt_take_error();
+		AbortCurrentTransaction();
+		MemoryContextSwitchTo(context);
+		shard_peer_close(link->peer, true);
+		link_failed(link, error->sqlerrcode, error->message);
+		shard_attempt_free_error(error);
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+}
+
+bool
+shard_record_send_wants(void)
+{
+	return shard_replica_any() || n_links > 0;
+}
+
+bool
+shard_record_send_run(void)
+{
+	TimestampTz now;
+	MemoryContext old;
+
+	if (!shard_record_send_wants())
+		return false;
+	now = GetCurrentTimestamp();
+	released = false;
+	if (scratch == NULL)
+		scratch = AllocSetContextCreate(TopMemoryContext, "shard records", ALLOCSET_DEFAULT_SIZES);
+	old = MemoryContextSwitchTo(scratch);
+	for (int i = 0; i < n_links; i++)
+	{
+		links[i]->wanted = links[i]->tells = false;
+		run_fenced(links[i], now, take_events);
+	}
+	shard_replica_shard_each(look_at, NULL);
+	for (int i = 0; i < n_links; i++)
+		run_fenced(links[i], now, run_link);
+	MemoryContextSwitchTo(old);
+	MemoryContextReset(scratch);
+	return released;
+}
+
+void
+shard_record_send_close(void)
+{
+	for (int i = 0; i < n_links; i++)
+	{
+		if (shard_peer_state(links[i]->peer) != SHARD_PEER_CLOSED)
+			shard_peer_close(links[i]->peer, false);
+		end_call(links[i]);
+	}
+}
+
+/* The earlier of two; -1: never. */
+static long
+earlier(long a, long b)
+{
+	if (a < 0 || b < 0)
+		return Max(a, b);
+	return Min(a, b);
+}
+
+static long
+link_due(const ShipLink *link, TimestampTz now)
+{
+	long due = -1;
+
+	if (!link->wanted && !link->tells)
+		return -1;
+	if (shard_peer_state(link->peer) == SHARD_PEER_CLOSED)
+		return 1000;
+	if (shard_peer_state(link->peer) != SHARD_PEER_READY)
+		return -1;
+	due = link->wanted ? 0 : TELL_MS + 1 - TimestampDifferenceMilliseconds(link->called_at, now);
+	if (link->not_before > now)
+		due = Max(due, TimestampDifferenceMilliseconds(now, link->not_before));
+	return Max(due, 0);
+}
+
+long
+shard_record_send_due(void)
+{
+	TimestampTz now;
+	long due;
+
+	if (n_links == 0)
+		return -1;
+	now = GetCurrentTimestamp();
+	due = shard_peer_next_due();
+	for (int i = 0; i < n_links; i++)
+		due = earlier(due, link_due(links[i], now));
+	return due;
+}
