@@ -427,10 +427,7 @@ extern void shard_queue_follow_type(ShardEntity *entity, void *arg);
 extern void shard_queue_shorten_waits(void);
 extern void shard_queue_follow_clock(TimestampTz now);
 
-/*
- * Whether a message is due that failed before. It may well fail again, so the turn had better be careful from the
- * start.
- */
+/* Whether a message is due that failed before. It may well fail again, so the turn had better be careful at once. */
 extern bool shard_queue_retry_is_due(void);
 
 /* An entity leaves memory, with what is known of its stash. Between turns. */

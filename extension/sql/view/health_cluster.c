@@ -452,9 +452,7 @@ check_facts(ShardHealth *health, int32 node)
 										  node, trouble.error));
 }
 
-/*
- * One other member.
- */
+/* One other member. */
 static void
 check_member(ShardHealth *health, const ShardBoardView *view, const ShardDirectoryMember *member,
 			 const ShardMemberReport *report)
@@ -649,9 +647,7 @@ check_minimum(ShardHealth *health)
 										  up, minimum));
 }
 
-/*
- * The control worker runs, and does not answer.
- */
+/* The control worker runs, and does not answer. */
 static void
 say_still(ShardHealth *health, ShardDatabase *db)
 {
