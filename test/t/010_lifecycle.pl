@@ -212,8 +212,6 @@ ShardCluster::wait_for_condition(sub { substr(slurp_file($node->logfile), $offse
 	'a warning for want of slots');
 like(slurp_file($node->logfile), qr/HINT:  Increase max_worker_processes, which is 3, and restart/,
 	'the hint names the setting and its value');
-$node->wait_until(q{SELECT array_to_string(problems, ' ') ~ 'control worker does not run: no background worker slot is free; raise max_worker_processes, which is 3' FROM shard_health()},
-	'health to say so of the control worker', 'first');
 
 # --- without preload -----------------------------------------------------------------------------
 
