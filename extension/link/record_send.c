@@ -192,9 +192,11 @@ take_answer(ShipLink *link)
 {
 	int length = 0;
 	const char *bytes = shard_peer_answer(link->peer, &length);
-	ShardReader reader = {.at = bytes, .end = bytes + length};
+	ShardReader reader = {.at = bytes, .end = bytes};
 	bool silent = false;
 
+	if (bytes != NULL)
+		reader.end += length;
 	if (bytes == NULL || !take_answers(link, &reader))
 	{
 		shard_peer_close(link->peer, true);

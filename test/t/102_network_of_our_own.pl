@@ -26,17 +26,20 @@ sub call
 	return $status == 0 ? $out : $err =~ /time(?:out|d out)/ ? 'timeout' : 'failed';
 }
 
+# A cable that was put in is found by the neighbours' next question for the address, so the first call may still be in vain.
+sub gets_through { my ($what) = @_; ShardCluster::wait_for_condition(sub { call(1, 2) eq '1' }, $what); pass($what); return }
+
 is(call(1, 2), 1, 'there');
 is(call(2, 1), 1, 'and back');
 $network->drop(1, 2);
 is(call(1, 2), 'timeout', 'packets to 2 vanish');
 is(call(2, 1), 'timeout', 'answers as well');
 $network->heal;
-is(call(1, 2), 1, 'healed');
+gets_through('healed');
 $network->unplug(2);
 isnt(call(1, 2), 1, 'unplugged');
 $network->heal;
-is(call(1, 2), 1, 'plugged in');
+gets_through('plugged in');
 
 SKIP:
 {

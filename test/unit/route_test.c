@@ -8,7 +8,7 @@
 
 /* For shard_route_each_touched: counts. */
 static void
-count_one(void *context, ShardRoute *route)
+count_one(void *context, ShardRoute *route pg_attribute_unused())
 {
 	(*(int *) context)++;
 }
