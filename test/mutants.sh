@@ -30,7 +30,6 @@ request_marks=test/t/174_marks_of_requests.pl
 reshard=test/t/350_resharding_survives_crashes.pl
 reshard_cluster=test/t/177_resharding_in_a_cluster.pl
 walls=test/attack/423_resharding_is_a_guests_stay.pl
-parked=test/t/316_parked_messages_in_batches.pl
 records=test/t/363_turns_are_recorded.pl
 declare -A noticed_by=(
   # of what one node does

@@ -312,6 +312,7 @@ finish_type(ShardLocalType *local)
 		{
 			ShardEntity *entity = slist_container(ShardEntity, turn_link, iter.cur);
 
+			shard_turn.at = entity; /* who tells, for the record of its shard */
 			shard_call_batch(entity);
 			shard_order_heed(entity);
 			calls++;

@@ -224,6 +224,7 @@ write_rows(void)
 {
 	const List *types = pending_types();
 	List *stopped = NIL;
+	ListCell *cell;
 
 	shard_log_flush();
 	if (told_types == NIL && told_by_guests == NIL)
@@ -234,7 +235,12 @@ write_rows(void)
 	if (stopped != NIL)
 		AcceptInvalidationMessages();
 	check_types(types);
-	check_types(stopped);
+	if (shard_shmem_my_worker() == NULL)
+		check_types(stopped);
+	else
+		foreach (cell, stopped)
+			if (shard_registry_known(lfirst_int(cell)) == NULL)
+				check_name(lfirst_int(cell));
 }
 
 static void

@@ -175,6 +175,8 @@ shard_copy_set_put(const ShardCopySetKey *key, const ShardSet *set)
 
 	if (entry == NULL)
 		return;
+	if (entry->set.lost != set->lost)
+		entry->end.kept = 0; /* nothing is forgotten of the history that begins */
 	entry->set = *set;
 	if (set->n_nodes == 0)
 	{

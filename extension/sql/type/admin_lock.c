@@ -66,7 +66,7 @@ static const ShardStatement long_holders = {
 	", t.type_name, " SINCE ") END || '; its transaction is to be ended'"
 	" FROM pg_locks l LEFT JOIN shard.type t ON l.classid = $1 AND t.type_id = l.objid::int8" HOLDERS
 		OURS
-	" AND (l.classid = $1 OR (l.classid = 'pg_class'::regclass AND l.objid = $1 AND l.objsubid = 1))"
+	" AND (l.classid = $1 AND l.objsubid = 0 OR (l.classid = 'pg_class'::regclass AND l.objid = $1 AND l.objsubid = 1))"
 	" AND coalesce(p.prepared, a.xact_start) < clock_timestamp() - interval '10 seconds'",
 	1,
 	{OIDOID}};

@@ -543,6 +543,7 @@ become(Call *call, ShardType *type, int32 number)
 		refuse_changed(call);
 	shard_security_close_system(&security);
 	resolve(call, &call->wanted);
+	shard_reshard_lock_letters(call->type_id);
 	bar_senders(call);
 	shard_reshard_rows(call->type_id, number, target);
 	shard_fault("reshard_renumbered");

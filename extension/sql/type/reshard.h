@@ -44,6 +44,12 @@ extern void shard_reshard_number_given(int32 number);
 extern void shard_reshard_end_or_refuse(const ShardAdminType *type);
 
 /*
+ * reshard_rows.c: waits for sessions that send dead letters of the type again, or discard them, before senders wait for us;
+ * 55P03 after ten seconds. Later ones wait for the end of this transaction. Not as the system.
+ */
+extern void shard_reshard_lock_letters(int32 type_id);
+
+/*
  * reshard_rows.c: gives all that is kept by the number of the type its new number, and its shard by the type to come,
  * whose extractor runs as a guest. Not as the system; in the transaction that is open.
  */

@@ -10,8 +10,10 @@
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
+#include "storage/proc.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
 #include "utils/memutils.h"
 
 #include "core/base/message.h"
@@ -20,6 +22,10 @@
 #include "sql/type/reshard.h"
 
 #include "base/compat.h"
+
+/* How long sessions that send dead letters again, or discard them, are waited for. */
+#define LETTERS_TIMEOUT "10s"
+#define LETTERS_MS (10 * 1000)
 
 /* Entities that are looked at at once. */
 #define ENTITIES 1000
@@ -165,6 +171,24 @@ rename_senders(int32 type_id, int32 number, const char *table)
 	shard_statement_add(&arguments, Int32GetDatum(number), false);
 	shard_security_open_system(&security);
 	shard_statement_once(&write, &arguments, SPI_OK_UPDATE);
+	shard_security_close_system(&security);
+}
+
+void
+shard_reshard_lock_letters(int32 type_id)
+{
+	const ShardStatement lock = {"SELECT FROM shard.dead_letter WHERE type_id = $1 FOR UPDATE",
+								 1,
+								 {INT4OID}};
+	ShardArguments arguments = {0};
+	ShardSecurity security = {0};
+
+	if (LockTimeout == 0 || LockTimeout > LETTERS_MS)
+		(void) set_config_option("lock_timeout", LETTERS_TIMEOUT, PGC_USERSET, PGC_S_SESSION,
+								 GUC_ACTION_LOCAL, true, 0, false);
+	shard_statement_add(&arguments, Int32GetDatum(type_id), false);
+	shard_security_open_system(&security);
+	shard_statement_once(&lock, &arguments, SPI_OK_SELECT);
 	shard_security_close_system(&security);
 }
 
