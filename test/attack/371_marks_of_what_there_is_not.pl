@@ -41,7 +41,7 @@ sub memory
 	}
 	return $sum;
 }
-sub stored { return $first->sql(q{SELECT sum(pg_total_relation_size(oid)) FROM pg_class WHERE relnamespace = 'shard'::regnamespace AND relname ~ '^inbox'}); }
+sub inbox_size { return $first->sql(q{SELECT sum(pg_total_relation_size(oid)) FROM pg_class WHERE relnamespace = 'shard'::regnamespace AND relname ~ '^inbox'}); }
 
 # Marks of a type for shards from .. to.
 sub marks
@@ -61,7 +61,7 @@ sub told
 
 tell_it();
 $cluster->drain;
-my ($memory, $stored) = (memory(), stored());
+my ($memory, $stored) = (memory(), inbox_size());
 
 told('of a type of which nothing is here', marks($id{there}, 0, 63));
 unlike(problems(), qr/that do not exist/, 'P43 which nobody has to be named for');
@@ -71,7 +71,7 @@ pass('P43 health names who tells them');
 like(PostgreSQL::Test::Utils::slurp_file($first->server->logfile), qr/node 2 sends to a shard that does not exist.*\n.*a mark for shard \d+ of type 1000000/, 'P43 so does the log');
 told('of many such types', section(DONE, join('', map { wire_int($_) } map { (NONE + $_, 1, 1) } 1 .. MANY / 10), 1));
 told('of shards that a type has not got', marks($id{recorder}, 10_000, 10_000 + MANY));
-cmp_ok(stored() - $stored, '<', 1 << 20, 'P43 nothing of them is stored');
+cmp_ok(inbox_size() - $stored, '<', 1 << 20, 'P43 nothing of them is stored');
 told('of shards of which nothing was sent', marks($id{wide}, 0, 9999)) for 1 .. 5;
 cmp_ok(memory() - $memory, '<', 20_000, 'P43 nothing of them stays in memory');
 
