@@ -44,7 +44,6 @@ declare -A noticed_by=(
   [HISTORY_READ_AGAIN]=test/t/314_backlogs_beside_an_old_transaction.pl  # a failure passes all rows that its entity has left behind
   [RECOUNT_DROPPED]=test/t/197_what_a_drop_takes_is_not_missed.pl  # what was held of a type that was dropped just now counts still
   [PLAN_BY_SIZE]=test/t/314_backlogs_beside_an_old_transaction.pl  # statements are planned for the size that a table had then
-  [CLOCKS_ONLY_GO_ON]=test/t/316_clocks_that_are_set_back.pl  # a message in back-off waits until the clock is where it was
   [HEALTH_IN_SPI]=test/t/315_health_says_it_whole.pl  # what health says is in memory that is given back before it is returned
   [STASH_KEPT]="$one_node test/t/020_crash_ledger.pl"  # a stashed row is still there after it was handled, and is handled again
   [FILE_UNSEEN]=test/t/084_tables_are_rewritten.pl  # a turn goes on in a file of the inbox that was replaced meanwhile
@@ -82,7 +81,6 @@ declare -A noticed_by=(
   [RESHARD_LEAVES_TIMERS]=$reshard   # timers stay with the former shards
   # of what nodes do to one another
   [RESHARD_BESIDE_SENDERS]=$reshard  # a type gets its new number while senders commit messages to the old one
-  [SENDING_IS_READING]=test/t/192_large_messages_arrive.pl  # the time for sending a long call counts as spent on what was not asked for
   [RESHARD_BEFORE_LEAVING]=$reshard_cluster  # a type is resharded here while other nodes have entities of it
   [CLAIMS_FORGOTTEN]=$reshard_cluster  # shards that a node has are given to others as new ones
   [NOTES_NOT_UNDONE]=$records     # what a subtransaction told is told, though it was undone

@@ -103,10 +103,8 @@ shard_queue_follow_clock(TimestampTz now)
 	bool back = now < shard_turn.now;
 
 	shard_turn.now = now;
-#ifndef SHARD_MUTANT_CLOCKS_ONLY_GO_ON
 	if (back)
 		shard_queue_shorten_waits();
-#endif
 }
 
 void

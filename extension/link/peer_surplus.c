@@ -320,9 +320,6 @@ shard_peer_receive(ShardPeer *peer)
 	int64 began = processor_clock();
 	bool sends = !peer->flushed;
 
-#ifdef SHARD_MUTANT_SENDING_IS_READING
-	sends = false;
-#endif
 	shard_peer_note_addresses(peer);
 	for (int i = 0; i < looks; i++)
 	{
