@@ -18,9 +18,11 @@ BEGIN
   COMMIT;
 END $$;
 
-CREATE PROCEDURE bench.until_fired() LANGUAGE plpgsql AS $$
+-- Until the workers have handled so many messages, and no timer is left. The table is not looked at before, since each look
+-- would read all rows that have gone.
+CREATE PROCEDURE bench.until_fired(handled int8) LANGUAGE plpgsql AS $$
 BEGIN
-  WHILE EXISTS (SELECT FROM shard.timer) LOOP
+  WHILE (SELECT sum(messages_handled) FROM shard_stat_workers) < handled OR EXISTS (SELECT FROM shard.timer) LOOP
     COMMIT;
     PERFORM pg_sleep(0.01);
   END LOOP;
