@@ -55,6 +55,7 @@ declare -A noticed_by=(
   [STOP_TWICE]=$stop              # what a handler asks twice is done twice
   [PASSIVATED_WAITING]=$stop      # an entity of which messages wait leaves memory
   [TIMER_GENERATION_IGNORED]=$timers  # a timer fires whichever firing the message means
+  [TIMER_PLACE_BELIEVED]=$timers  # a firing takes the row that is where its own was
   [TIMER_KEPT]=$timers            # a timer that has fired is there still
   [TIMER_CANCEL_IGNORED]=$timers  # a timer that is cancelled fires all the same
   [TIMER_ENDS_EARLY]=$timers      # a timer's row is gone before its message is met

@@ -219,13 +219,14 @@ find_firing(const ShardTimerOwner *owner, const ShardRow *row, ShardTimer *timer
 {
 	ShardTimer firing;
 
-	if (!shard_timer_get_firing(row->payload, row->payload_len, &firing) ||
-		!shard_timer_find(owner, firing.name, firing.name_len, timer))
+	if (!shard_timer_get_firing(row->payload, row->payload_len, &firing))
 		return false;
 #ifdef SHARD_MUTANT_TIMER_GENERATION_IGNORED
-	return true;
+	return shard_timer_find(owner, firing.name, firing.name_len, timer);
 #endif
-	return is_same(timer, &firing);
+	if (likely(shard_timer_find_firing(owner, &firing, timer)))
+		return true;
+	return shard_timer_find(owner, firing.name, firing.name_len, timer) && is_same(timer, &firing);
 }
 
 /* Only a superuser, or a dump that was changed, can have stored such a row; this is said as the row ends, and again if that is undone. */

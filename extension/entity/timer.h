@@ -35,7 +35,7 @@ typedef struct ShardTimer
 	int64 idle;			 /* of a receive time-out, in microseconds; else 0 */
 	const char *message; /* jsonb without its header */
 	int message_len;
-	ItemPointerData tid; /* as it was found */
+	ItemPointerData tid; /* as it was found; invalid: not known */
 } ShardTimer;
 
 /* ---- timer_message.c: the contents of SCHEDULE, CANCEL and TIMER, jsonb like any message's ------- */
@@ -48,7 +48,7 @@ extern Jsonb *shard_timer_put_cancel(const char *name, int name_len);
 extern bool shard_timer_get_schedule(const char *payload, int payload_len, ShardTimer *timer);
 extern bool shard_timer_get_cancel(const char *payload, int payload_len, ShardTimer *timer);
 
-/* The content of a TIMER, which names one firing of a timer; and reads it. */
+/* The content of a TIMER, which names one firing of a timer, and where its row was; and reads it. */
 extern Jsonb *shard_timer_put_firing(const ShardTimer *timer);
 extern bool shard_timer_get_firing(const char *payload, int payload_len, ShardTimer *timer);
 
@@ -76,6 +76,13 @@ extern bool
 shard_timer_find(const ShardTimerOwner *owner, const char *name, int name_len, ShardTimer *timer);
 extern void shard_timer_insert(const ShardTimerOwner *owner, const ShardTimer *timer);
 extern void shard_timer_delete(const ShardTimerOwner *owner, const ShardTimer *timer);
+
+/*
+ * The timer of a firing, if its row is where the firing says. False: it may be elsewhere. An entity may have had any
+ * number of timers there since, and so may others: what is found is the firing's.
+ */
+extern bool
+shard_timer_find_firing(const ShardTimerOwner *owner, const ShardTimer *firing, ShardTimer *timer);
 
 /* Writes when a timer that was found is due again. */
 extern void shard_timer_update(const ShardTimerOwner *owner, const ShardTimer *timer);

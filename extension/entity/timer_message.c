@@ -55,8 +55,10 @@ shard_timer_put_firing(const ShardTimer *timer)
 {
 	JsonbValue value = {.type = jbvString};
 
-	value.val.string.val = psprintf(INT64_FORMAT " " INT64_FORMAT " %.*s", timer->due,
-									timer->generation, timer->name_len, timer->name);
+	value.val.string.val =
+		psprintf(INT64_FORMAT " " INT64_FORMAT " %u %u %.*s", timer->due, timer->generation,
+				 ItemPointerGetBlockNumberNoCheck(&timer->tid),
+				 ItemPointerGetOffsetNumberNoCheck(&timer->tid), timer->name_len, timer->name);
 	value.val.string.len = (int) strlen(value.val.string.val);
 	return JsonbValueToJsonb(&value);
 }
@@ -121,26 +123,38 @@ shard_timer_get_cancel(const char *payload, int payload_len, ShardTimer *timer)
 		   shard_content_text(json, "name", SHARD_TIMER_MAX_NAME, &timer->name, &timer->name_len);
 }
 
+/* A number with a space behind it. Moves on behind that. */
+static bool
+get_number(char **text, int64 *number)
+{
+	char *end;
+
+	*number = strtoll(*text, &end, 10);
+	if (*end != ' ')
+		return false;
+	*text = end + 1;
+	return true;
+}
+
 bool
 shard_timer_get_firing(const char *payload, int payload_len, ShardTimer *timer)
 {
 	Jsonb *json = shard_content_open(payload, payload_len);
 	JsonbValue value;
+	int64 block;
+	int64 offset;
 	char *text;
-	char *end;
 
 	memset(timer, 0, sizeof(*timer));
 	if (json == NULL || !JB_ROOT_IS_SCALAR(json) || !JsonbExtractScalar(&json->root, &value) ||
 		value.type != jbvString)
 		return false;
 	text = pnstrdup(value.val.string.val, value.val.string.len);
-	timer->due = strtoll(text, &end, 10);
-	if (*end != ' ')
+	if (!get_number(&text, &timer->due) || !get_number(&text, &timer->generation) ||
+		!get_number(&text, &block) || !get_number(&text, &offset))
 		return false;
-	timer->generation = strtoll(end, &end, 10);
-	if (*end != ' ')
-		return false;
-	timer->name = end + 1;
-	timer->name_len = (int) strlen(timer->name);
+	ItemPointerSet(&timer->tid, (BlockNumber) block, (OffsetNumber) offset);
+	timer->name = text;
+	timer->name_len = (int) strlen(text);
 	return true;
 }

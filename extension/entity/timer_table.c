@@ -5,8 +5,8 @@
  * Comes from: timer.c, for one timer; timer_due.c, for what is due. Nothing else writes rows of a shard that is active
  * here, so what a turn has found stays true in it.
  *
- * Rows are read and written through the table access method, as the server does with catalogs: there are tens of
- * thousands in a second, each found by its key. They are seen as they are now (SnapshotSelf): committed, or as this
+ * Rows are read and written as the server does with catalogs: there are tens of thousands in a second. A firing's row is
+ * looked for where it was when it was due, and found by its key if it is not there. They are seen as they are now (SnapshotSelf): committed, or as this
  * transaction has left them. If the process dies right here, nothing of the transaction was done.
  *
  * A timer that repeats leaves a row behind with each firing, and none of these goes as long as any transaction of the
@@ -17,6 +17,7 @@
 #include "postgres.h"
 
 #include "access/genam.h"
+#include "access/heapam.h"
 #include "access/htup_details.h"
 #include "access/stratnum.h"
 #include "access/table.h"
@@ -24,6 +25,7 @@
 #include "catalog/indexing.h"
 #include "catalog/pg_collation.h"
 #include "catalog/pg_type.h"
+#include "storage/bufmgr.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/rel.h"
@@ -123,6 +125,14 @@ read_row(HeapTuple tuple, TupleDesc desc, Row *row, ShardTimer *timer)
 		timer->idle = DatumGetInt64(VALUE(row, TIMER_IDLE));
 }
 
+static void
+read_owner(const Row *row, ShardTimerOwner *owner)
+{
+	owner->type_id = DatumGetInt32(VALUE(row, TIMER_TYPE));
+	owner->shard = DatumGetInt32(VALUE(row, TIMER_SHARD));
+	owner->entity = copy_text(VALUE(row, TIMER_ENTITY), &owner->entity_len);
+}
+
 /* A bytea, copied, where jsonb would lie in memory. */
 static void
 read_message(const Row *row, ShardTimer *timer)
@@ -171,6 +181,56 @@ shard_timer_find(const ShardTimerOwner *owner, const char *name, int name_len, S
 	}
 	systable_endscan_ordered(scan);
 	index_close(index, NoLock);
+	close_table(rel);
+	return found;
+}
+
+static bool
+is_same_text(const char *one, int one_len, const char *other, int other_len)
+{
+	return one_len == other_len && memcmp(one, other, one_len) == 0;
+}
+
+/* Whether a row that was found where it was said to be is the firing's. Its place may be another row's by now. */
+static bool
+is_firing(const Row *row, const ShardTimerOwner *owner, const ShardTimer *timer,
+		  const ShardTimer *firing)
+{
+	ShardTimerOwner found;
+
+#ifdef SHARD_MUTANT_TIMER_PLACE_BELIEVED
+	return true;
+#endif
+	if (timer->due != firing->due || timer->generation != firing->generation ||
+		!is_same_text(timer->name, timer->name_len, firing->name, firing->name_len))
+		return false;
+	read_owner(row, &found);
+	return found.type_id == owner->type_id && found.shard == owner->shard &&
+		   is_same_text(found.entity, found.entity_len, owner->entity, owner->entity_len);
+}
+
+bool
+shard_timer_find_firing(const ShardTimerOwner *owner, const ShardTimer *firing, ShardTimer *timer)
+{
+	HeapTupleData tuple = {.t_self = firing->tid};
+	bool found = false;
+	Relation rel;
+	Buffer buffer;
+	Row row;
+
+	if (!ItemPointerIsValid(&firing->tid))
+		return false;
+	/* the lock keeps VACUUM from giving back pages behind the one that is read */
+	rel = open_table(RowExclusiveLock);
+	if (ItemPointerGetBlockNumber(&firing->tid) < RelationGetNumberOfBlocks(rel) &&
+		heap_fetch(rel, SnapshotSelf, &tuple, &buffer, false))
+	{
+		read_row(&tuple, RelationGetDescr(rel), &row, timer);
+		found = is_firing(&row, owner, timer, firing);
+		if (found)
+			read_message(&row, timer);
+		ReleaseBuffer(buffer);
+	}
 	close_table(rel);
 	return found;
 }
@@ -269,9 +329,7 @@ visit_rows(Relation rel, Relation index, ScanKey key, int keys, ShardTimerVisit 
 
 		*any = true;
 		read_row(tuple, RelationGetDescr(rel), &row, &timer);
-		owner.type_id = DatumGetInt32(VALUE(&row, TIMER_TYPE));
-		owner.shard = DatumGetInt32(VALUE(&row, TIMER_SHARD));
-		owner.entity = copy_text(VALUE(&row, TIMER_ENTITY), &owner.entity_len);
+		read_owner(&row, &owner);
 		more = visit(&owner, &timer, arg);
 		MemoryContextSwitchTo(old);
 		MemoryContextReset(context);

@@ -170,6 +170,31 @@ ShardMutant::prove(
 		},
 	},
 	{
+		# Its row was moved meanwhile, and another one is where it was.
+		promise => 'a firing is that of its timer, wherever the row is by then',
+		broken_by => ['TIMER_PLACE_BELIEVED'],
+		run => sub {
+			my $rows = 0;
+			$node->drain;
+			sql('VACUUM FULL shard.timer');
+			sql('INSERT INTO obstacles DEFAULT VALUES');
+			for (['goes', '1 h'], ['x', '5 s'], ['y', '5 s'])
+			{
+				my $entity = $_->[0] eq 'goes' ? 'other' : 'moved';
+				schedule($entity, $_->[0], $_->[1]);
+				$rows++;
+				$node->wait_until(qq{SELECT count(*) = $rows FROM shard_timers WHERE entity_id IN ('other', 'moved')}, 'a timer');
+			}
+			sql(q{SELECT shard_tell('note', 'moved', '"stuck"')});
+			wait_stash('moved', 3);
+			sql(q{SELECT shard_cancel('note', 'other', 'goes')});
+			$node->wait_until(q{SELECT NOT EXISTS (SELECT FROM shard_timers WHERE entity_id = 'other')}, 'a timer to end');
+			sql('VACUUM FULL shard.timer');
+			sql('DELETE FROM obstacles');
+			return (seen('moved'), 'stuck x y end');
+		},
+	},
+	{
 		promise => 'timers of a type that is stopped are no messages, however often the worker begins anew',
 		broken_by => ['TIMERS_OF_STOPPED_FIRE'],
 		run => sub {
