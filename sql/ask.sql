@@ -50,6 +50,18 @@ BEGIN;
 SELECT shard_tell('teller', 'a', '{"do": "add"}');
 SELECT shard_ask('teller', 'a', '{"do": "add"}');
 ROLLBACK;
+-- But not what is not sent.
+BEGIN;
+SAVEPOINT s;
+SELECT shard_tell('teller', 'a', '{"do": "add"}');
+ROLLBACK TO s;
+SELECT shard_ask('teller', 'a', '{"do": "reply", "with": "it runs"}');
+SAVEPOINT t;
+SAVEPOINT u;
+SELECT shard_tell('teller', 'a', '{"do": "add"}');
+RELEASE u;
+SELECT shard_ask('teller', 'a', '{"do": "reply", "with": "it runs"}');
+ROLLBACK;
 
 -- An error comes back as it was raised, and is kept nowhere.
 SELECT shard_ask('teller', 'a', '{"do": "fail"}');

@@ -168,7 +168,7 @@ send(const ShardRow *row, int32 shard, const Jsonb *content)
 		return;
 	}
 	if (shard_outputs_tell(&response))
-		shard_session_appended(shard_message_lane(response.type_id, response.shard));
+		shard_session_answered(response.type_id, response.shard);
 }
 
 void

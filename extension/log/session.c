@@ -22,13 +22,26 @@
 #include "base/compat.h"
 
 static ShardLanes told_lanes = 0; /* of this transaction */
-static List *told_types = NIL;	  /* type ids, in TopTransactionContext */
 
 /*
- * The same of guests, whose code sent in between. Guests have no promised places in the order of what the session
- * sends, so their messages keep the guests from asking, and leave the session free to ask.
+ * A type that was sent to. Of guests, whose code sent in between, it is known apart: they have no promised places in the
+ * order of what the session sends, so their messages keep the guests from asking, and leave the session free to ask.
  */
-static List *told_by_guests = NIL;
+typedef struct Sent
+{
+	int32 type_id;
+	SubTransactionId level; /* that sent; rises */
+	bool guest;
+	bool told; /* a message whose place in the order is promised; or an answer */
+} Sent;
+
+/* In TopTransactionContext; NULL: nothing was sent. */
+static struct
+{
+	Sent *type;
+	int types;
+	int room;
+} sent;
 
 /* A type that this transaction drops, whatever is sent to it. */
 typedef struct GivenUp
@@ -39,18 +52,52 @@ typedef struct GivenUp
 
 static List *given_up = NIL; /* in TopTransactionContext */
 
+static void
+note_sent(const Sent *new)
+{
+	for (int i = sent.types - 1; i >= 0 && sent.type[i].level == new->level; i--)
+	{
+		Sent *old = &sent.type[i];
+
+		if (old->type_id == new->type_id && old->guest == new->guest)
+		{
+			old->told |= new->told;
+			return;
+		}
+	}
+	if (sent.type == NULL)
+	{
+		sent.room = 8;
+		sent.type = MemoryContextAlloc(TopTransactionContext, sent.room * sizeof(Sent));
+	}
+	else if (sent.types == sent.room)
+	{
+		sent.room *= 2;
+		sent.type = repalloc(sent.type, sent.room * sizeof(Sent));
+	}
+	sent.type[sent.types++] = *new;
+}
+
+static void
+note(int32 type_id, int shard, bool told)
+{
+	told_lanes |= shard_lane_bit(shard_message_lane(type_id, shard));
+	note_sent(&(Sent){.type_id = type_id,
+					  .level = GetCurrentSubTransactionId(),
+					  .guest = shard_guest_here() != SHARD_GUEST_NONE,
+					  .told = told});
+}
+
 void
 shard_session_told(const ShardType *type, int shard)
 {
-	told_lanes |= shard_lane_bit(shard_message_lane(type->type_id, shard));
-	if (told_types == NIL || llast_int(told_types) != type->type_id)
-	{
-		List **told = shard_guest_here() == SHARD_GUEST_NONE ? &told_types : &told_by_guests;
-		MemoryContext old = MemoryContextSwitchTo(TopTransactionContext);
+	note(type->type_id, shard, true);
+}
 
-		*told = list_append_unique_int(*told, type->type_id);
-		MemoryContextSwitchTo(old);
-	}
+void
+shard_session_answered(int32 type_id, int shard)
+{
+	note(type_id, shard, false);
 }
 
 void
@@ -62,9 +109,43 @@ shard_session_appended(int lane)
 bool
 shard_session_has_told(const ShardType *type)
 {
-	return list_member_int(told_types, type->type_id) ||
-		   (shard_guest_here() != SHARD_GUEST_NONE &&
-			list_member_int(told_by_guests, type->type_id));
+	bool guest = shard_guest_here() != SHARD_GUEST_NONE;
+
+	for (int i = 0; i < sent.types; i++)
+	{
+		const Sent *other = &sent.type[i];
+
+		if (other->type_id == type->type_id && other->told && (guest || !other->guest))
+			return true;
+	}
+	return false;
+}
+
+/* A subtransaction has ended: what it sent is its parent's after a commit, and was not sent after an abort. */
+static void
+follow_sent(bool committed, SubTransactionId level, SubTransactionId parent)
+{
+	int first = sent.types;
+
+	while (first > 0 && sent.type[first - 1].level >= level)
+		first--;
+	if (first == sent.types)
+		return;
+	if (committed)
+	{
+		int last = sent.types;
+
+		sent.types = first;
+		for (int i = first; i < last; i++)
+		{
+			Sent risen = sent.type[i];
+
+			risen.level = parent;
+			note_sent(&risen);
+		}
+	}
+	else
+		sent.types = first;
 }
 
 void
@@ -116,8 +197,8 @@ static void
 forget(void)
 {
 	told_lanes = 0;
-	told_types = NIL;
-	told_by_guests = NIL;
+	sent.type = NULL;
+	sent.types = 0;
 	given_up = NIL;
 }
 
@@ -141,7 +222,7 @@ pending_types(void)
 	MemoryContext old = MemoryContextSwitchTo(TopTransactionContext);
 	List *types = NIL;
 
-	if ((told_types != NIL || told_by_guests != NIL) && shard_shmem_my_worker() == NULL)
+	if (sent.types > 0 && shard_shmem_my_worker() == NULL)
 		shard_log_each_pending(note_type, &types);
 	MemoryContextSwitchTo(old);
 	return types;
@@ -197,14 +278,14 @@ check_name(int32 type_id)
  * which are to be looked at once more.
  */
 static List *
-wait_for_resharding(const List *types, List *stopped)
+wait_for_resharding(void)
 {
 	bool worker = shard_shmem_my_worker() != NULL;
-	ListCell *cell;
+	List *stopped = NIL;
 
-	foreach (cell, types)
+	for (int i = 0; i < sent.types; i++)
 	{
-		int32 type_id = lfirst_int(cell);
+		int32 type_id = sent.type[i].type_id;
 		const ShardType *type = shard_registry_known(type_id);
 
 		if (type == NULL && worker)
@@ -223,15 +304,14 @@ static void
 write_rows(void)
 {
 	const List *types = pending_types();
-	List *stopped = NIL;
+	List *stopped;
 	ListCell *cell;
 
 	shard_log_flush();
-	if (told_types == NIL && told_by_guests == NIL)
+	if (sent.types == 0)
 		return;
 	AcceptInvalidationMessages();
-	stopped = wait_for_resharding(told_types, stopped);
-	stopped = wait_for_resharding(told_by_guests, stopped);
+	stopped = wait_for_resharding();
 	if (stopped != NIL)
 		AcceptInvalidationMessages();
 	check_types(types);
@@ -281,7 +361,10 @@ static void
 at_subxact_event(SubXactEvent event, SubTransactionId level, SubTransactionId parent, void *arg)
 {
 	if (event == SUBXACT_EVENT_COMMIT_SUB || event == SUBXACT_EVENT_ABORT_SUB)
+	{
 		follow_given_up(event == SUBXACT_EVENT_COMMIT_SUB, level, parent);
+		follow_sent(event == SUBXACT_EVENT_COMMIT_SUB, level, parent);
+	}
 	if (!shard_log_is_pending())
 		return;
 	if (event == SUBXACT_EVENT_COMMIT_SUB)

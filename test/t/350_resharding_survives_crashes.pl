@@ -102,30 +102,45 @@ my $sound = ShardMutant::prove(
 			value(q{
 CREATE FUNCTION relay(state jsonb, message jsonb) RETURNS jsonb LANGUAGE sql
 	RETURN CASE WHEN shard_tell('cut', 'b', message) IS NULL THEN message ELSE message END;
-SELECT shard_start('relay', 'relay', retry_backoff => '10 ms', max_retry_backoff => '100 ms'), shard_start('cut', 'in_line', number_of_shards => 5);
-SELECT shard_stop_type('cut')});
-			my ($call, $sender) = ($node->session, $node->session);
+CREATE FUNCTION cut(state jsonb, message jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+BEGIN
+	IF message = '"ask"' THEN PERFORM shard_request('desk', 'd', '"what?"', '1 h'); RETURN state; END IF;
+	RETURN coalesce(state, '[]') || message;
+END $$;
+CREATE FUNCTION desk(state jsonb, message jsonb) RETURNS jsonb LANGUAGE sql RETURN to_jsonb(encode(shard_defer_reply(), 'hex'));
+SELECT shard_start('relay', 'relay', retry_backoff => '10 ms', max_retry_backoff => '100 ms'), shard_start('cut', 'cut', number_of_shards => 5),
+	shard_start('desk', 'desk');
+SELECT shard_tell('cut', 'q', '"ask"')});
+			$node->wait_until('SELECT count(*) = 1 FROM shard_entity.desk', 'a request');
+			value(q{SELECT shard_stop_type('cut')});
+			my ($call, $sender, $replier) = ($node->session, $node->session, $node->session);
 			$sender->query(q{SET application_name = 'sender';});
+			$replier->query(q{SET application_name = 'replier';});
 			$call->query('SELECT 1;');
 			$node->set_fault('reshard_renumbered', 'freeze');
 			$call->send(q{CALL shard_reshard('cut', 7);});
 			ShardCluster::wait_for_condition(sub { $node->fault_happened }, 'the rows to have their number');
 			$sender->send(q{SELECT shard_tell('cut', 'a', '1');});
+			$replier->send(q{SELECT shard_reply(decode(state #>> '{}', 'hex'), '"that"') FROM shard_entity.desk;});
 			value(q{SELECT shard_tell('relay', 'r', '2')});
+			value(q{BEGIN; SAVEPOINT s; SELECT shard_tell('cut', 'd', '4'); ROLLBACK TO s; COMMIT}); # which sends nothing, and waits for nothing
 			# On a sound build both wait; on another one both wait for the type by now.
 			$node->wait_until(q{SELECT (SELECT count(*) FROM pg_stat_activity WHERE application_name = 'sender' AND wait_event_type = 'Lock')
 				+ (SELECT count(*) FROM shard_inbox WHERE type_name = 'cut' AND place <> 'inbox' AND entity_id = 'a') = 1}, 'the sender to have done what it can');
 			$node->wait_until(q{SELECT (SELECT count(*) FROM shard_inbox WHERE type_name = 'relay' AND attempts > 0)
 				+ (SELECT count(*) FROM shard_inbox WHERE type_name = 'cut' AND place <> 'inbox' AND entity_id = 'b') = 1}, 'and the handler');
+			$node->wait_until(q{SELECT bool_and(wait_event_type = 'Lock' OR state = 'idle' AND query ~ 'shard_reply') FROM pg_stat_activity WHERE application_name = 'replier'},
+				'and who replies');
 			$node->clear_fault;
 			$call->receive;
+			my $replied = eval { $replier->receive; 1 } ? 'replied' : $@ =~ /was dropped before messages to it were committed/ ? 'not replied' : $@;
 			my $sent = eval { $sender->receive; 1 } ? 'sent' : $@ =~ /was dropped before messages to it were committed/ ? 'not sent' : $@;
-			value(q{SELECT shard_tell('cut', 'c', '3'), shard_start('cut', 'in_line', number_of_shards => 7)});
+			value(q{SELECT shard_tell('cut', 'c', '3'), shard_start('cut', 'cut', number_of_shards => 7)});
 			$node->wait_until(q{SELECT count(*) > 0 FROM shard_entity.cut WHERE entity_id = 'c'}, 'the type to run');
 			$node->wait_until(q{SELECT count(*) = 0 FROM shard_inbox WHERE type_name IN ('relay', 'cut')}, 'and nothing to wait');
 			my $got = value(q{SELECT string_agg(entity_id || state, ' ' ORDER BY entity_id) || ' ' || (SELECT count(*) FROM shard_dead_letters) FROM shard_entity.cut});
-			value(q{SELECT shard_drop_type('cut', true), shard_drop_type('relay', true)});
-			return ("$sent: $got", $sent eq 'sent' ? 'sent: a[1] b[2] c[3] 0' : 'not sent: b[2] c[3] 0');
+			value(q{SELECT shard_drop_type('cut', true), shard_drop_type('relay', true), shard_drop_type('desk', true)});
+			return ("$sent, $replied: $got", $sent eq 'sent' ? 'sent, not replied: a[1] b[2] c[3] 0' : 'not sent, not replied: b[2] c[3] 0');
 		},
 	});
 

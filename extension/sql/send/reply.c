@@ -204,7 +204,7 @@ reply_to_request(const ShardReplyToken *token, const Jsonb *message)
 	row.payload = VARDATA(content);
 	row.payload_len = VARSIZE(content) - VARHDRSZ;
 	if (shard_outputs_tell(&row))
-		shard_session_appended(shard_message_lane(row.type_id, row.shard));
+		shard_session_answered(row.type_id, row.shard);
 	pfree(content);
 }
 
