@@ -124,6 +124,9 @@ extern void shard_recovery_reset(ShardLocalType *local);
 extern void shard_recovery_add(ShardLocalType *local, int shard);
 extern void shard_recovery_remove(ShardLocalType *local, int shard);
 
+/* The clock was set back: nothing waits until it is where it was. */
+extern void shard_recovery_follow_clock(void);
+
 /* After the commit, and after an abort. */
 extern void shard_recovery_committed(void);
 extern void shard_recovery_aborted(void);
@@ -169,6 +172,9 @@ extern void shard_order_time_out(ShardEntity *entity);
 
 /* When the messages of an entity that wait for their number are to be looked at. */
 extern TimestampTz shard_order_due_at(const ShardEntity *entity);
+
+/* The clock was set back: they have waited since now at the latest. */
+extern void shard_order_follow_clock(ShardEntity *entity);
 
 /*
  * The message that ran last may have ended the entity (D25, 6): then the next message with a number begins a new order.
@@ -492,7 +498,12 @@ extern ShardRow shard_start_row(const ShardEntity *entity);
 /* Starts an entity whose copy is true: its start message is handled. Raises what that raises. */
 extern void shard_start_run(ShardEntity *entity);
 
-/* When an entity may start that failed to. A clock that was set back holds it for its longest pause at most. */
+/*
+ * When an entity may start that failed to, so often; DT_NOEND: in a quarantine. A clock that was set back holds it for
+ * the pause after so many failures at most.
+ */
+extern TimestampTz shard_start_latest(const ShardType *type, int attempts, TimestampTz at);
+extern TimestampTz shard_start_not_before(const ShardType *type, const ShardHeldCount *held);
 extern TimestampTz shard_start_not_before(const ShardType *type, const ShardHeldCount *held);
 
 /* ---- call.c: the handler is called, under a timer --------------------------------------------- */

@@ -12,6 +12,7 @@ typedef struct ShardRestart
 {
 	dlist_node node;
 	TimestampTz at; /* not before */
+	int64 pause;	/* from when it was stopped, in microseconds */
 	bool tried;		/* in this turn */
 	int32 type_id;
 	int shard;
@@ -27,6 +28,9 @@ extern TimestampTz shard_restart_next_due(void);
 
 /* Calls start for those whose time has come; it returns 0, or when to try again since the entity cannot start now. */
 extern void shard_restart_each_due(TimestampTz (*start)(const ShardRestart *restart));
+
+/* The clock was set back: none waits for longer than its pause. */
+extern void shard_restart_follow_clock(void);
 
 /* After the commit, and after an abort. */
 extern void shard_restart_committed(void);

@@ -580,6 +580,16 @@ shard_order_time_out(ShardEntity *entity)
 		skip_gap(entity, true);
 }
 
+void
+shard_order_follow_clock(ShardEntity *entity)
+{
+	ShardOrderedQueue *now = &entity->ordering->now.queue;
+	ShardOrderedQueue *saved = &entity->ordering->saved.queue;
+
+	now->since = Min(now->since, shard_turn.now);
+	saved->since = Min(saved->since, shard_turn.now);
+}
+
 TimestampTz
 shard_order_due_at(const ShardEntity *entity)
 {

@@ -103,8 +103,21 @@ shard_queue_follow_clock(TimestampTz now)
 	bool back = now < shard_turn.now;
 
 	shard_turn.now = now;
-	if (back)
-		shard_queue_shorten_waits();
+	if (!back)
+		return;
+	shard_queue_shorten_waits();
+	shard_recovery_follow_clock();
+}
+
+/* When the entity may be looked at again, at the latest. */
+static TimestampTz
+latest(const ShardEntity *entity)
+{
+	const ShardWait *wait = &entity->saved_wait;
+
+	if (wait->start)
+		return shard_start_latest(entity->local->type, wait->starts, wait->not_before);
+	return shard_turn.now + longest(entity->local->type, wait->pauses);
 }
 
 void
@@ -116,12 +129,10 @@ shard_queue_shorten_waits(void)
 	{
 		ShardEntity *entity = dlist_container(ShardEntity, due, iter.cur);
 
-		if (entity->saved_wait.start)
-			continue; /* that pause is another one (start.c) */
-		entity->saved_wait.not_before =
-			Min(entity->saved_wait.not_before,
-				shard_turn.now + longest(entity->local->type, entity->saved_wait.pauses));
+		entity->saved_wait.not_before = Min(entity->saved_wait.not_before, latest(entity));
 		entity->wait = entity->saved_wait;
+		if (entity->ordering != NULL)
+			shard_order_follow_clock(entity);
 	}
 }
 
@@ -158,7 +169,7 @@ wait_of(const ShardLocalType *local, const ShardHeldCount *held)
 
 /*
  * Messages that came before this process knew of them count as waiting from now on; else since when the oldest of the
- * rest waits.
+ * rest waits. One that came later than now is of a clock that was set back, and says nothing.
  */
 static void
 set_queue(ShardEntity *entity, const ShardHeldCount *held)
@@ -169,7 +180,11 @@ set_queue(ShardEntity *entity, const ShardHeldCount *held)
 	if (entity->ordering == NULL)
 		shard_cache_make_ordering(entity);
 	queue = &entity->ordering->now.queue;
-	queue->since = queue->waiting == 0 ? now : Min(Max(queue->since, held->oldest), now);
+	if (queue->waiting == 0)
+		queue->since = now;
+	else if (held->oldest <= now)
+		queue->since = Max(queue->since, held->oldest);
+	queue->since = Min(queue->since, now);
 	queue->waiting = held->ordered;
 	queue->lowest = held->lowest;
 }

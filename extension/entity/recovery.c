@@ -623,11 +623,28 @@ find_due(ShardLocalType *local, void *arg)
 		*due = Min(*due, local->recovery.not_before);
 }
 
+static void
+look_now(ShardLocalType *local, void *arg)
+{
+	local->recovery.not_before = 0;
+}
+
+void
+shard_recovery_follow_clock(void)
+{
+	shard_restart_follow_clock();
+	again = 0;
+	shard_local_each(look_now, NULL);
+}
+
 TimestampTz
 shard_recovery_next_due(void)
 {
-	TimestampTz due = shard_restart_next_due();
+	TimestampTz due;
 
+	if (wanted || shard_restart_next_due() != DT_NOEND)
+		shard_queue_follow_clock(GetCurrentTimestamp()); /* as in stash.c */
+	due = shard_restart_next_due();
 	if (wanted)
 		shard_local_each(find_due, &due);
 	return Max(due, again);

@@ -28,7 +28,8 @@ shard_restart_note(const ShardEntity *entity)
 	ShardRestart *restart =
 		MemoryContextAlloc(TopMemoryContext, offsetof(ShardRestart, id) + entity->id_len);
 
-	restart->at = GetCurrentTimestamp() + entity->local->type->restart_backoff;
+	restart->pause = entity->local->type->restart_backoff;
+	restart->at = GetCurrentTimestamp() + restart->pause;
 	restart->type_id = entity->local->type->type_id;
 	restart->shard = entity->shard;
 	restart->tried = false;
@@ -69,6 +70,20 @@ shard_restart_each_due(TimestampTz (*start)(const ShardRestart *restart))
 		restart->tried = again == 0;
 		tried |= restart->tried;
 		restart->at = Max(restart->at, again);
+	}
+	find_next();
+}
+
+void
+shard_restart_follow_clock(void)
+{
+	dlist_iter iter;
+
+	dlist_foreach (iter, &waiting)
+	{
+		ShardRestart *restart = dlist_container(ShardRestart, node, iter.cur);
+
+		restart->at = Min(restart->at, shard_turn.now + restart->pause);
 	}
 	find_next();
 }

@@ -67,11 +67,19 @@ shard_start_run(ShardEntity *entity)
 }
 
 TimestampTz
-shard_start_not_before(const ShardType *type, const ShardHeldCount *held)
+shard_start_latest(const ShardType *type, int attempts, TimestampTz at)
 {
 	const ShardEntityLimits limits = {.restart_backoff = type->restart_backoff};
+	int64 pause;
 
-	if (held->start_at == 0)
+	if (at == DT_NOEND)
 		return DT_NOEND;
-	return Min(held->start_at, GetCurrentTimestamp() + shard_entity_longest_restart(&limits));
+	(void) shard_entity_restarts(&limits, Max(attempts, 1), true, &pause);
+	return Min(at, GetCurrentTimestamp() + pause);
+}
+
+TimestampTz
+shard_start_not_before(const ShardType *type, const ShardHeldCount *held)
+{
+	return shard_start_latest(type, held->starts, held->start_at == 0 ? DT_NOEND : held->start_at);
 }
