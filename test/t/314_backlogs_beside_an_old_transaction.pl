@@ -19,6 +19,12 @@ CREATE FUNCTION count_up(state jsonb, message jsonb) RETURNS jsonb LANGUAGE sql
 RETURN to_jsonb(coalesce(state::int, 0) + 1);
 CREATE FUNCTION number_of(message jsonb) RETURNS int8 LANGUAGE sql IMMUTABLE RETURN message::int8;
 SELECT shard_start('plain', 'count_up', number_of_shards => 1);
+CREATE FUNCTION put_off(state jsonb, message jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM shard_set_receive_timeout('1 h', '0');
+	RETURN to_jsonb(coalesce(state::int, 0) + 1);
+END $$;
+SELECT shard_start('puts_off', 'put_off', number_of_shards => 1);
 SELECT shard_start('numbered', 'count_up', number_of_shards => 1, ordered_by => 'number_of', ordered_from => 1,
 	ordered_window => 1000000);
 CREATE FUNCTION fail(state jsonb, message jsonb) RETURNS jsonb LANGUAGE sql RETURN to_jsonb(1 / 0);
@@ -103,22 +109,21 @@ my $sound = ShardMutant::prove(
 		},
 	},
 	{
-		promise => 'a timer that has fired often fires no slower',
+		promise => 'a timer that was put off often is found no slower',
 		broken_by => ['TIMER_READ_AGAIN'],
 		run => sub {
-			my $firings = 4000;
+			my $times = 4000;
 			my $old = $node->session;
 			$old->query('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1;');
 			my ($read) = read_of('timer_pkey');
-			sql("SELECT shard_schedule('plain', 'often', '0', at => now() - interval '40 s', every => '10 ms', missed => 'all')");
-			$node->wait_until("SELECT state::int >= $firings FROM shard_entity.plain WHERE entity_id = 'often'", 'the timer to fire');
-			sql("SELECT shard_cancel('plain', 'often', name) FROM shard_timers WHERE entity_id = 'often'");
-			$node->wait_until("SELECT n_tup_upd >= $firings FROM pg_stat_user_tables WHERE relid = 'shard.timer'::regclass", 'the worker to tell what it has done');
+			backlog('puts_off', 'often', 1, $times);
+			$node->wait_until("SELECT state::int >= $times FROM shard_entity.puts_off WHERE entity_id = 'often'", 'all to be handled');
+			$node->wait_until("SELECT n_tup_upd >= $times - 1 FROM pg_stat_user_tables WHERE relid = 'shard.timer'::regclass", 'the worker to tell what it has done');
 			my ($now) = read_of('timer_pkey');
-			note("$firings firings read " . ($now - $read) . ' rows of the timer');
+			note("$times looks read " . ($now - $read) . ' rows of the timer');
 			$old->query('COMMIT;');
 			$old->close;
-			return ($now - $read <= 10 * $firings ? 'once' : 'again and again', 'once');
+			return ($now - $read <= 10 * $times ? 'once' : 'again and again', 'once');
 		},
 	},
 	{
