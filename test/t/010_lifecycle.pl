@@ -212,6 +212,12 @@ ShardCluster::wait_for_condition(sub { substr(slurp_file($node->logfile), $offse
 	'a warning for want of slots');
 like(slurp_file($node->logfile), qr/HINT:  Increase max_worker_processes, which is 3, and restart/,
 	'the hint names the setting and its value');
+for my $db (qw(first plain))
+{
+	ok($node->poll_query_until($db, q{SELECT problems::text LIKE
+			'%the control worker does not run: no background worker slot is free; raise max_worker_processes, which is 3%' FROM shard_health()}),
+		"$db: shard_health says so");
+}
 
 # --- without preload -----------------------------------------------------------------------------
 

@@ -87,6 +87,9 @@ why_no_control(ShardDatabase *db)
 	ShardWorkerTurns turns;
 	const char *no_room = shard_health_no_room(slot);
 
+	/* it is started once a region worker has found the extension */
+	for (int worker = 0; no_room == NULL && worker < SHARD_MAX_WORKERS; worker++)
+		no_room = shard_health_no_room(&db->worker[worker]);
 	if (no_room != NULL)
 		return no_room;
 	shard_shmem_turns(slot, &turns);
