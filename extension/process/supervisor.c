@@ -192,8 +192,8 @@ fail(ShardWorkerSlot *slot, int worker)
 	/* Without the control worker leases end: the first time it comes back at once. */
 	if (worker == SHARD_CONTROL_WORKER)
 		failures--;
-	slot->next_start =
-		TimestampTzPlusMilliseconds(GetCurrentTimestamp(), shard_worker_backoff(failures));
+	slot->pause = shard_worker_backoff(failures);
+	slot->next_start = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), slot->pause);
 }
 
 /*
@@ -248,6 +248,9 @@ shard_supervisor_ensure(ShardDatabase *db, int worker)
 
 	if (entry_of(db, worker)->alive || are_lanes_taken(db, worker))
 		return;
+	/* a clock that was set back delays nothing for longer than the pause */
+	slot->next_start =
+		Min(slot->next_start, TimestampTzPlusMilliseconds(GetCurrentTimestamp(), slot->pause));
 	if (slot->failures == 0 || GetCurrentTimestamp() >= slot->next_start)
 		start(db, worker);
 	if (!entry_of(db, worker)->alive)

@@ -164,6 +164,7 @@ init_database(ShardDatabase *db)
 		slot->stuck_at = 0;
 		slot->failures = 0;
 		slot->next_start = 0;
+		slot->pause = 0;
 		pg_atomic_init_u32(&slot->wake, 0);
 		pg_atomic_init_u64(&slot->pass_wanted, 0);
 		pg_atomic_init_u64(&slot->pass_asked_at, 0);
@@ -204,6 +205,8 @@ shard_shmem_forget_lanes(ShardDatabase *db)
 		pg_atomic_init_u64(&db->lane[i].cursor_seq, 0);
 		pg_atomic_init_u64(&db->lane[i].stuck_seq, 0);
 		pg_atomic_init_u32(&db->lane[i].stuck_fatal, 0);
+		pg_atomic_init_u32(&db->lane[i].stuck_numbered, 0);
+		pg_atomic_init_u64(&db->lane[i].stuck_number, 0);
 	}
 }
 

@@ -95,6 +95,7 @@ typedef struct ShardWorkerSlot
 	/* the launcher's alone */
 	int failures;			/* ends in a row that were not asked for */
 	TimestampTz next_start; /* not before */
+	int pause;				/* from the failure to then, in ms */
 
 	/* set by anyone, cleared by the worker before it looks for work */
 	pg_atomic_uint32 wake;
@@ -145,7 +146,9 @@ typedef struct ShardLane
 
 	/* seq of the message whose handler had to be ended with its worker: not run again */
 	pg_atomic_uint64 stuck_seq;
-	pg_atomic_uint32 stuck_fatal; /* it ended the worker by its error */
+	pg_atomic_uint32 stuck_fatal;	 /* it ended the worker by its error */
+	pg_atomic_uint32 stuck_numbered; /* its type has ordered_by, and this is its number */
+	pg_atomic_uint64 stuck_number;
 } ShardLane;
 
 /* One segment table of the log; all under append_lock. */
