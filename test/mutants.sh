@@ -56,6 +56,7 @@ declare -A noticed_by=(
   [PASSIVATED_WAITING]=$stop      # an entity of which messages wait leaves memory
   [TIMER_GENERATION_IGNORED]=$timers  # a timer fires whichever firing the message means
   [TIMER_PLACE_BELIEVED]=$timers  # a firing takes the row that is where its own was
+  [STUCK_NUMBER_NOT_PASSED]=test/t/038_stuck_messages_pass_their_numbers.pl  # those behind a message that ended its worker wait for its number
   [TIMER_KEPT]=$timers            # a timer that has fired is there still
   [TIMER_CANCEL_IGNORED]=$timers  # a timer that is cancelled fires all the same
   [TIMER_ENDS_EARLY]=$timers      # a timer's row is gone before its message is met

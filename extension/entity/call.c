@@ -82,6 +82,7 @@ static struct
 	bool alone;
 	int64 seq;
 	int lane;
+	ShardStuckNumber number;
 } commit;
 
 /* read by the signal handler */
@@ -214,8 +215,7 @@ note_commit(void)
 		pg_atomic_write_u32(&shard_shmem_my_worker()->batch_stuck, 1);
 		return;
 	}
-	pg_atomic_write_u32(&shard_shmem_database()->lane[commit.lane].stuck_fatal, fatal ? 1 : 0);
-	pg_atomic_write_u64(&shard_shmem_database()->lane[commit.lane].stuck_seq, commit.seq);
+	shard_stuck_note(commit.lane, commit.seq, fatal, commit.number);
 }
 
 /* Notes what ran when the process was told to end for it, before it does or goes back to others. */
@@ -240,13 +240,9 @@ note_stuck(void)
 		return;
 	}
 	if (called.seq != 0)
-	{
-		int number = shard_message_lane(entity->local->type->type_id, entity->shard);
-		ShardLane *lane = &shard_shmem_database()->lane[number];
-
-		pg_atomic_write_u32(&lane->stuck_fatal, fatal ? 1 : 0);
-		pg_atomic_write_u64(&lane->stuck_seq, called.seq);
-	}
+		shard_stuck_note(shard_message_lane(entity->local->type->type_id, entity->shard),
+						 called.seq, fatal,
+						 (ShardStuckNumber){shard_turn.numbered, shard_turn.number});
 	else if (!called.is_ask)
 		pg_atomic_write_u32(&shard_shmem_my_worker()->batch_stuck, 1);
 	ereport(WARNING,
@@ -509,12 +505,14 @@ shard_call_watched(void)
 }
 
 void
-shard_call_watch_commit(const ShardType *type, bool alone, int64 seq, int lane)
+shard_call_watch_commit(const ShardType *type, bool alone, int64 seq, int lane,
+						ShardStuckNumber number)
 {
 	commit.begun = true;
 	commit.alone = alone;
 	commit.seq = seq;
 	commit.lane = lane;
+	commit.number = number;
 	shard_call_watch(type);
 }
 

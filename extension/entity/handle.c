@@ -408,44 +408,11 @@ run_optimistic(ShardEntity *entity, const ShardRow *row)
 	return good;
 }
 
-/* Messages that workers before this one got stuck in. */
-static int64 stuck[SHARD_LANES];
-static bool stuck_fatal[SHARD_LANES];
-static int stuck_count = 0;
-
 void
 shard_handle_init(ShardLanes lanes)
 {
-	for (int lane = 0; lane < SHARD_LANES; lane++)
-	{
-		ShardLane *of = &shard_shmem_database()->lane[lane];
-		int64 seq = pg_atomic_read_u64(&of->stuck_seq);
-
-		if ((lanes & shard_lane_bit(lane)) == 0 || seq == 0)
-			continue;
-		stuck_fatal[stuck_count] = pg_atomic_read_u32(&of->stuck_fatal) != 0;
-		stuck[stuck_count++] = seq;
-	}
+	shard_stuck_init(lanes);
 	CacheRegisterRelcacheCallback(note_change, (Datum) 0);
-}
-
-bool
-shard_handle_is_stuck(const ShardRow *row)
-{
-	for (int i = 0; i < stuck_count; i++)
-		if (stuck[i] == row->seq)
-			return true;
-	return false;
-}
-
-/* Whether the worker ended by an error of the handler, and not because that went on for too long. */
-static bool
-was_fatal(const ShardRow *row)
-{
-	for (int i = 0; i < stuck_count; i++)
-		if (stuck[i] == row->seq)
-			return stuck_fatal[i];
-	return false;
 }
 
 /*
@@ -461,7 +428,7 @@ bury_stuck(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
 								  "be cancelled",
 					   .hint = "Do not catch query_canceled in a handler."};
 
-	if (was_fatal(row))
+	if (shard_stuck_was_fatal(row))
 	{
 		error.sqlerrcode = ERRCODE_EXTERNAL_ROUTINE_EXCEPTION;
 		error.message = "the handler ended its region worker by an error";
@@ -530,7 +497,7 @@ run_on(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
 static ShardOutcome
 run(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
 {
-	if (shard_handle_is_stuck(row))
+	if (shard_stuck_is(row))
 		return bury_stuck(entity, row, attempts, is_held);
 	if (shard_turn_is_given_up(entity, row, NULL))
 		return bury_uncommitted(entity, row, attempts, is_held);

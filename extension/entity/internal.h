@@ -4,7 +4,7 @@
  *
  * In the order of the way. Each file calls those that come after it, and none that comes before (test/lint.pl):
  *		turn record_write record_key residents recovery report deliver deliver_ask stash order order_position handle start_failure failure
- *		dead_letter_room recount turn_commit stop turn_entity record_image queue pause history decider start call execution
+ *		dead_letter_room recount turn_commit stop turn_entity record_image queue pause history decider start call stuck execution
  *		turn_limit turn_log restart stop_row passivate cache remember life local_type handler crash held
  *		state_reshard state_copy state_purge state_orphan state_structure state_walk state state_table state_door state_hold
  *		request_refuse request timer timer_due timer_table request_message timer_message content timer_time
@@ -17,6 +17,7 @@
 #include "entity/execution.h"
 #include "entity/held.h"
 #include "entity/state.h"
+#include "entity/stuck.h"
 #include "entity/turn.h"
 #include "registry/security.h"
 
@@ -26,6 +27,7 @@ typedef struct ShardTurn
 	/* turn.c */
 	MemoryContext context; /* reset by each turn */
 	TimestampTz now;	   /* when the turn began */
+	int clock_steps;	   /* how often the clock was set back; outlives turns */
 	ShardLanes lanes;	   /* of this worker; outlives turns */
 	bool careful;
 	bool overtaken;
@@ -64,7 +66,8 @@ typedef struct ShardTurn
 	List *replies; /* ShardReply *, to be sent after the commit */
 
 	/* order.c, handle.c */
-	bool numbered;	  /* the message whose number was expected is running */
+	bool numbered;	  /* the message whose number was expected is running, */
+	int64 number;	  /* which is this */
 	bool blames_last; /* a handler is running */
 	bool fenced;	  /* a message runs in a subtransaction of its own */
 
@@ -124,9 +127,6 @@ extern void shard_recovery_reset(ShardLocalType *local);
 extern void shard_recovery_add(ShardLocalType *local, int shard);
 extern void shard_recovery_remove(ShardLocalType *local, int shard);
 
-/* The clock was set back: nothing waits until it is where it was. */
-extern void shard_recovery_follow_clock(void);
-
 /* After the commit, and after an abort. */
 extern void shard_recovery_committed(void);
 extern void shard_recovery_aborted(void);
@@ -173,9 +173,6 @@ extern void shard_order_time_out(ShardEntity *entity);
 /* When the messages of an entity that wait for their number are to be looked at. */
 extern TimestampTz shard_order_due_at(const ShardEntity *entity);
 
-/* The clock was set back: they have waited since now at the latest. */
-extern void shard_order_follow_clock(ShardEntity *entity);
-
 /*
  * The message that ran last may have ended the entity (D25, 6): then the next message with a number begins a new order.
  * But if messages wait, they belong to the old order, and that goes on.
@@ -212,9 +209,6 @@ shard_handle_message(ShardEntity *entity, const ShardRow *row, int attempts, boo
 extern ErrorData *
 shard_handle_fenced(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask,
 					ShardExecution *execution, bool *overtaken);
-
-/* Whether a worker before this one got stuck in the message. */
-extern bool shard_handle_is_stuck(const ShardRow *row);
 
 /* Nothing of the entity waits any more: it starts, if it was to start with its shard and no message of it has run. */
 extern void shard_handle_late_start(ShardEntity *entity);
@@ -483,29 +477,6 @@ shard_history_note_start(ShardEntity *entity, const ErrorData *error, int attemp
 extern bool shard_decider_ask(ShardEntity *entity, const ErrorData *error, int attempts,
 							  ShardEntityDecision *decision);
 
-/* ---- start.c: an entity starts ---------------------------------------------------------------- */
-
-/* Whether something is to be done before a message of the entity is handled, since it has come into memory. */
-static inline bool
-shard_start_is_due(const ShardEntity *entity)
-{
-	return unlikely(entity->local->type->starts) && !entity->started;
-}
-
-/* A row that stands for the start of an entity. */
-extern ShardRow shard_start_row(const ShardEntity *entity);
-
-/* Starts an entity whose copy is true: its start message is handled. Raises what that raises. */
-extern void shard_start_run(ShardEntity *entity);
-
-/*
- * When an entity may start that failed to, so often; DT_NOEND: in a quarantine. A clock that was set back holds it for
- * the pause after so many failures at most.
- */
-extern TimestampTz shard_start_latest(const ShardType *type, int attempts, TimestampTz at);
-extern TimestampTz shard_start_not_before(const ShardType *type, const ShardHeldCount *held);
-extern TimestampTz shard_start_not_before(const ShardType *type, const ShardHeldCount *held);
-
 /* ---- call.c: the handler is called, under a timer --------------------------------------------- */
 
 /* Calls the handler with one message: sets the entity's state, execution's reply. */
@@ -538,7 +509,8 @@ extern void shard_call_watched(void);
  * What messages of the turn did elsewhere is committed, until shard_call_commit_over(), under the limit of the type;
  * the watch also ends with shard_call_watched(). alone: code of one message alone ran, with that seq and lane.
  */
-extern void shard_call_watch_commit(const ShardType *type, bool alone, int64 seq, int lane);
+extern void shard_call_watch_commit(const ShardType *type, bool alone, int64 seq, int lane,
+									ShardStuckNumber number);
 extern void shard_call_commit_over(void);
 
 /* Closes a type's state table, whose after-triggers fire. */

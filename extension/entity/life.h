@@ -2,9 +2,31 @@
  * entity/life.h
  *		How entities come into memory, stay there, and leave: a part of internal.h, which includes it.
  *
- * Its files have their places in the order of internal.h: restart stop_row passivate remember life.
+ * Its files have their places in the order of internal.h: start restart stop_row passivate remember life.
  */
 #pragma once
+
+/* ---- start.c: an entity starts ---------------------------------------------------------------- */
+
+/* Whether something is to be done before a message of the entity is handled, since it has come into memory. */
+static inline bool
+shard_start_is_due(const ShardEntity *entity)
+{
+	return unlikely(entity->local->type->starts) && !entity->started;
+}
+
+/* A row that stands for the start of an entity. */
+extern ShardRow shard_start_row(const ShardEntity *entity);
+
+/* Starts an entity whose copy is true: its start message is handled. Raises what that raises. */
+extern void shard_start_run(ShardEntity *entity);
+
+/*
+ * When an entity may start that failed to, so often; DT_NOEND: in a quarantine. A clock that was set back holds it for
+ * the pause after so many failures at most.
+ */
+extern TimestampTz shard_start_latest(const ShardType *type, int attempts, TimestampTz at);
+extern TimestampTz shard_start_not_before(const ShardType *type, const ShardHeldCount *held);
 
 /* ---- restart.c: remembered entities that supervision has stopped ------------------------------ */
 

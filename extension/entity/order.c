@@ -372,11 +372,12 @@ run_message(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held
  * outside of the order.
  */
 static ShardOutcome
-run_expected(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
+run_expected(ShardEntity *entity, const ShardRow *row, int64 number, int attempts, bool is_held)
 {
 	ShardOutcome outcome;
 
 	shard_turn.numbered = true;
+	shard_turn.number = number;
 	outcome = shard_handle_message(entity, row, attempts, is_held);
 	shard_turn.numbered = false;
 	return outcome;
@@ -407,7 +408,7 @@ run_number(ShardEntity *entity, const ShardRow *row, int64 number, int attempts,
 		return number > position->expected ? wait_for_lower(entity, row, number)
 										   : bury_late(entity, row, number);
 	}
-	outcome = run_expected(entity, row, attempts, is_held);
+	outcome = run_expected(entity, row, number, attempts, is_held);
 	if (outcome != SHARD_MESSAGE_RESTS)
 		pass(entity, number);
 	shard_order_heed(entity);
@@ -422,8 +423,15 @@ shard_order_run(ShardEntity *entity, const ShardRow *row, int attempts, bool is_
 
 	/* an error may have ended what ran before */
 	shard_turn.numbered = false;
-	if (row->kind != SHARD_KIND_TELL || shard_handle_is_stuck(row))
+	if (row->kind != SHARD_KIND_TELL)
 		return run_message(entity, row, attempts, is_held);
+	if (shard_stuck_is(row))
+	{
+		const ShardStuckNumber known = shard_stuck_number(row);
+
+		return known.known ? run_number(entity, row, known.number, attempts, is_held)
+						   : run_message(entity, row, attempts, is_held);
+	}
 	shard_life_wake(entity);
 	if (shard_turn_is_given_up(entity, row, NULL))
 		return shard_turn_given_up_number(&number)
@@ -489,7 +497,7 @@ run_first(ShardEntity *entity, const ShardHeld *held)
 		shard_queue_remove(entity, &held->row);
 		return bury_late(entity, &held->row, held->number);
 	}
-	outcome = run_expected(entity, &held->row, held->attempts, true);
+	outcome = run_expected(entity, &held->row, held->number, held->attempts, true);
 	if (outcome == SHARD_MESSAGE_RESTS)
 		return outcome;
 	if (outcome == SHARD_MESSAGE_DONE)
@@ -578,16 +586,6 @@ shard_order_time_out(ShardEntity *entity)
 	shard_recount_entity(entity);
 	if (entity->ordering->now.queue.waiting > 0 && is_over(entity))
 		skip_gap(entity, true);
-}
-
-void
-shard_order_follow_clock(ShardEntity *entity)
-{
-	ShardOrderedQueue *now = &entity->ordering->now.queue;
-	ShardOrderedQueue *saved = &entity->ordering->saved.queue;
-
-	now->since = Min(now->since, shard_turn.now);
-	saved->since = Min(saved->since, shard_turn.now);
 }
 
 TimestampTz

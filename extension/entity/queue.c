@@ -105,8 +105,16 @@ shard_queue_follow_clock(TimestampTz now)
 	shard_turn.now = now;
 	if (!back)
 		return;
+	shard_turn.clock_steps++;
 	shard_queue_shorten_waits();
-	shard_recovery_follow_clock();
+}
+
+/* Messages that wait for their numbers have waited since now at the latest. */
+static void
+shorten_gap(ShardOrdering *ordering)
+{
+	ordering->now.queue.since = Min(ordering->now.queue.since, shard_turn.now);
+	ordering->saved.queue.since = Min(ordering->saved.queue.since, shard_turn.now);
 }
 
 /* When the entity may be looked at again, at the latest. */
@@ -132,7 +140,7 @@ shard_queue_shorten_waits(void)
 		entity->saved_wait.not_before = Min(entity->saved_wait.not_before, latest(entity));
 		entity->wait = entity->saved_wait;
 		if (entity->ordering != NULL)
-			shard_order_follow_clock(entity);
+			shorten_gap(entity->ordering);
 	}
 }
 

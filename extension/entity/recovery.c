@@ -42,6 +42,7 @@ static bool wanted = false;					 /* some type may have a walk to be done */
 static const ShardLocalType *reading = NULL; /* the type whose rows are being read */
 static ShardRecoveryTime spent;				 /* on messages, and on starts */
 static TimestampTz again = 0;				 /* before, messages have the time */
+static int clock_steps = 0;					 /* of the clock that were seen */
 
 static bool
 has_shards(const ShardRecovery *recovery)
@@ -486,13 +487,33 @@ start_again(const ShardRestart *restart)
 	return 0;
 }
 
+static void
+look_now(ShardLocalType *local, void *arg)
+{
+	local->recovery.not_before = 0;
+}
+
+/* The clock was set back: nothing waits until it is where it was. */
+static void
+follow_clock(void)
+{
+	if (clock_steps == shard_turn.clock_steps)
+		return;
+	clock_steps = shard_turn.clock_steps;
+	shard_restart_follow_clock();
+	again = 0;
+	shard_local_each(look_now, NULL);
+}
+
 void
 shard_recovery_run(void)
 {
-	bool stopped = shard_restart_next_due() <= shard_turn.now;
+	bool stopped;
 	TimestampTz now;
 	int64 time;
 
+	follow_clock();
+	stopped = shard_restart_next_due() <= shard_turn.now;
 	if (likely(!wanted && !stopped))
 		return;
 	now = GetCurrentTimestamp();
@@ -623,20 +644,6 @@ find_due(ShardLocalType *local, void *arg)
 		*due = Min(*due, local->recovery.not_before);
 }
 
-static void
-look_now(ShardLocalType *local, void *arg)
-{
-	local->recovery.not_before = 0;
-}
-
-void
-shard_recovery_follow_clock(void)
-{
-	shard_restart_follow_clock();
-	again = 0;
-	shard_local_each(look_now, NULL);
-}
-
 TimestampTz
 shard_recovery_next_due(void)
 {
@@ -644,6 +651,7 @@ shard_recovery_next_due(void)
 
 	if (wanted || shard_restart_next_due() != DT_NOEND)
 		shard_queue_follow_clock(GetCurrentTimestamp()); /* as in stash.c */
+	follow_clock();
 	due = shard_restart_next_due();
 	if (wanted)
 		shard_local_each(find_due, &due);
