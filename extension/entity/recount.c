@@ -15,11 +15,14 @@
  */
 #include "postgres.h"
 
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
 #include "utils/memutils.h"
 
 #include "base/fault.h"
 #include "core/base/message.h"
 #include "entity/internal.h"
+#include "registry/statement.h"
 
 #include "base/compat.h"
 
@@ -50,9 +53,29 @@ shard_recount_differs(const char *message, const char *detail)
 			"this.");
 }
 
-/* Memory was wrong. */
+static ShardStatement select_type = {
+	"SELECT FROM shard.type WHERE type_id OPERATOR(pg_catalog.=) $1", 1, {INT4OID}};
+
+/*
+ * Whether the type was dropped, or has another number, since the turn began: what was held of it went in the same
+ * transaction. Other processes see that before they are told of the type.
+ */
+static bool
+is_gone(int32 type_id)
+{
+	ShardArguments arguments = {0};
+	bool gone;
+
+	SPI_connect();
+	shard_statement_add(&arguments, Int32GetDatum(type_id), false);
+	shard_statement_run(&select_type, &arguments, SPI_OK_SELECT);
+	gone = SPI_processed == 0;
+	SPI_finish();
+	return gone;
+}
+
 static void
-correct(ShardEntity *entity, const ShardHeldCount *held)
+report(const ShardEntity *entity, const ShardHeldCount *held)
 {
 	shard_recount_differs(
 		psprintf("what is held of entity \"%s\" of type \"%s\" was counted wrongly", entity->id,
@@ -62,6 +85,14 @@ correct(ShardEntity *entity, const ShardHeldCount *held)
 				 ". The worker goes on with the latter.",
 				 entity->wait.waiting, ordered_of(entity), held->stash + held->ordered,
 				 held->ordered));
+}
+
+/* Memory was wrong. */
+static void
+correct(ShardEntity *entity, const ShardHeldCount *held)
+{
+	if (!is_gone(entity->local->type->type_id))
+		report(entity, held);
 	shard_queue_set(entity, held);
 }
 
