@@ -229,6 +229,24 @@ pending_types(void)
 }
 
 /*
+ * Another type has the name now, so the sender may send to that. In a worker the error makes the turn begin again: then
+ * its handlers do. To a type that has none they have sent for the last time (see below).
+ */
+static void
+check_name(int32 type_id)
+{
+	const char *name = shard_registry_last_name(type_id);
+
+	if (name != NULL && shard_registry_find(name) != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("entity type \"%s\" was resharded, or started anew, while it was sent to",
+						name),
+				 errdetail("Nothing that this transaction has sent is sent."),
+				 errhint("Run the transaction again.")));
+}
+
+/*
  * A type may have been dropped since this transaction sent to it, by a backend that could not see the message. So the
  * sender looks once more when its messages are written at commit, and gets an error. From then on a backend that drops
  * the type sees the messages. What is written and looked for between the last look of that backend and the end of its
@@ -248,6 +266,7 @@ check_types(const List *types)
 		if (shard_registry_known(type_id) != NULL || is_given_up(type_id))
 			continue;
 		name = shard_registry_last_name(type_id);
+		check_name(type_id);
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("entity type \"%s\" was dropped before messages to it were committed",
@@ -255,22 +274,6 @@ check_types(const List *types)
 				 errdetail("Nothing that this transaction has sent is sent."),
 				 errhint("See view shard_types for what there is.")));
 	}
-}
-
-/*
- * In a worker, whose error makes the turn begin again: then its handlers send to the type that has the name now. To a type
- * that has none they have sent for the last time (see above).
- */
-static void
-check_name(int32 type_id)
-{
-	const char *name = shard_registry_last_name(type_id);
-
-	if (name != NULL && shard_registry_find(name) != NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-				 errmsg("entity type \"%s\" was resharded, or started anew, while it was sent to",
-						name)));
 }
 
 /*
