@@ -79,25 +79,23 @@ refusal(const ShardBoardView *view)
 	return shard_rights_all_stats() ? psprintf("; %s", view->refusal) : "; see the server log";
 }
 
-/* Why there is no control worker, as far as the launcher or the process itself has told. */
+/* Why there is no control worker, for which a region worker has to find the extension, as far as anybody has told. */
 static const char *
 why_no_control(ShardDatabase *db)
 {
-	ShardWorkerSlot *slot = &db->worker[SHARD_CONTROL_WORKER];
 	ShardWorkerTurns turns;
+	ShardWorkerSlot *slot = &db->worker[SHARD_CONTROL_WORKER];
 	const char *no_room = shard_health_no_room(slot);
 
-	/* it is started once a region worker has found the extension */
-	for (int worker = 0; no_room == NULL && worker < SHARD_MAX_WORKERS; worker++)
-		no_room = shard_health_no_room(&db->worker[worker]);
+	for (int i = 0; no_room == NULL && i < SHARD_MAX_WORKERS; i++)
+		no_room = shard_health_no_room(&db->worker[i]);
 	if (no_room != NULL)
 		return no_room;
 	shard_shmem_turns(slot, &turns);
 	if (turns.failures > 0)
 		return psprintf("it has ended with an error, and is started again after a pause: %s",
 						shard_rights_all_stats() ? turns.error : "see the server log");
-	return "it starts within a second of CREATE EXTENSION or of the server; if not, see the server "
-		   "log";
+	return "it starts within a second of CREATE EXTENSION or of the server; if not, see the log";
 }
 
 /*

@@ -217,8 +217,12 @@ is_waiting(const ShardRowFixed *row, void *arg)
 {
 	Look *look = arg;
 
+	int worker = worker_of(look, row->type_id, row->shard);
+
+	/* what the owner has no worker for is held until a worker takes the owner */
 	return shard_kind_is_message(row->kind) && row->chunk == 0 && row->sender != look->self &&
-		   (look->inbox & shard_worker_bit(worker_of(look, row->type_id, row->shard))) == 0 &&
+		   !shard_division_is_keeper(&look->db->division, worker) &&
+		   (look->inbox & shard_worker_bit(worker)) == 0 &&
 		   !shard_log_position_handled(&look->positions, row);
 }
 
@@ -297,10 +301,17 @@ has_looked(ShardDatabase *db, const Still *still, TimestampTz after)
 	ShardWorkerSlot *slot = &db->worker[still->worker];
 	ShardWorkerTurns turns;
 
+	TimestampTz looked_at;
+
 	if (still->place == STILL_INBOX)
-		return (TimestampTz) pg_atomic_read_u64(&slot->caught_up_at) > after;
-	shard_shmem_turns(slot, &turns);
-	return turns.looked_at > after;
+		looked_at = (TimestampTz) pg_atomic_read_u64(&slot->caught_up_at);
+	else
+	{
+		shard_shmem_turns(slot, &turns);
+		looked_at = turns.looked_at;
+	}
+	/* a time that is still to come is one of a clock that was set back */
+	return looked_at > after && looked_at <= GetCurrentTimestamp();
 }
 
 /*
@@ -347,8 +358,9 @@ wait_for_turns(ShardDatabase *db, List *found, TimestampTz after)
 static bool
 is_same(const Still *a, const Still *b)
 {
-	return a->place == b->place && a->type_id == b->type_id && a->shard == b->shard &&
-		   a->key == b->key && strcmp(a->entity, b->entity) == 0;
+	/* lanes that went to another worker have been looked at by neither */
+	return a->place == b->place && a->worker == b->worker && a->type_id == b->type_id &&
+		   a->shard == b->shard && a->key == b->key && strcmp(a->entity, b->entity) == 0;
 }
 
 /*
