@@ -121,12 +121,37 @@ REVOKE EXECUTE ON FUNCTION owned FROM PUBLIC, regress_shard_owner;
 SELECT shard_alter('placed', 'handler', 'owned');
 GRANT EXECUTE ON FUNCTION owned TO PUBLIC;
 
+-- A superuser who starts a type with somebody else's function lends him all rights.
+CREATE ROLE regress_shard_lender SUPERUSER;
+SET ROLE regress_shard_lender;
+SELECT shard_start('lent', 'owned');
+SELECT shard_alter('lent', 'owner', 'regress_shard_owner');
+
+-- The name of an index is taken, too.
+CREATE FUNCTION left_behind(jsonb, jsonb) RETURNS jsonb LANGUAGE sql RETURN $2;
+SELECT shard_start('lent_pkey', 'left_behind');
+SELECT shard_drop_type('lent');
+RESET ROLE;
+
+-- Nobody owns a type whose owner was dropped.
+CREATE ROLE regress_shard_gone;
+SELECT shard_start('left_behind', 'left_behind');
+SELECT shard_alter('left_behind', 'owner', 'regress_shard_gone');
+DROP OWNED BY regress_shard_gone;
+DROP ROLE regress_shard_gone;
+\set VERBOSITY terse
+SELECT shard_start('left_behind', 'left_behind');
+\set VERBOSITY default
+SELECT shard_alter('left_behind', 'owner', 'regress_shard_owner');
+SELECT owner FROM shard_types WHERE type_name = 'left_behind';
+
 -- The type belongs to whom the state table belongs.
 REASSIGN OWNED BY regress_shard_owner TO regress_shard_other;
 SELECT owner FROM shard_types WHERE type_name = 'owned';
 
 SET client_min_messages = warning;
-SELECT count(shard_drop_type(type_name)) FROM shard_types WHERE type_name IN ('owned', 'placed');
+SELECT count(shard_drop_type(type_name)) FROM shard_types WHERE type_name IN ('owned', 'placed', 'left_behind');
 DROP SCHEMA rights_test CASCADE;
 DROP OWNED BY regress_shard_owner, regress_shard_other;
-DROP ROLE regress_shard_owner, regress_shard_other;
+DROP OWNED BY regress_shard_lender;
+DROP ROLE regress_shard_owner, regress_shard_other, regress_shard_lender;

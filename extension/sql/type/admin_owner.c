@@ -9,6 +9,7 @@
  */
 #include "postgres.h"
 
+#include "catalog/pg_proc.h"
 #include "commands/tablecmds.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
@@ -70,13 +71,46 @@ shard_admin_owner(const char *type, const char *what)
 	return role;
 }
 
+/*
+ * Code of a superuser's type may do everything, and who owns the function may put another body into it at any time. A
+ * superuser who starts the type of somebody else, as from a dump, seldom means that.
+ */
+static void
+warn_of_lent_rights(Oid owner, Oid function, Oid author, const char *name)
+{
+	char *author_name = GetUserNameFromId(author, true);
+	char *owner_name = GetUserNameFromId(owner, true);
+
+	if (!superuser_arg(owner) || superuser_arg(author) || author_name == NULL || owner_name == NULL)
+		return;
+	ereport(
+		WARNING,
+		(errmsg("function %s of role \"%s\" runs as superuser \"%s\"", name, author_name,
+				owner_name),
+		 errdetail("The entity type belongs to \"%s\", and role \"%s\" can put any code into "
+				   "the function.",
+				   owner_name, author_name),
+		 errhint("Give the type to that role, by shard_alter(…, 'owner', '%s'); or the function "
+				 "to a superuser.",
+				 author_name)));
+}
+
 void
 shard_admin_check_executes(Oid owner, Oid function, const char *name)
 {
+	HeapTuple tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
+	Oid author;
+
 	/* a function that is gone suspends the type, and needs no right */
-	if (!SearchSysCacheExists1(PROCOID, ObjectIdGetDatum(function)) ||
-		shard_proc_aclcheck(function, owner, ACL_EXECUTE) == ACLCHECK_OK)
+	if (!HeapTupleIsValid(tuple))
 		return;
+	author = ((Form_pg_proc) GETSTRUCT(tuple))->proowner;
+	ReleaseSysCache(tuple);
+	if (shard_proc_aclcheck(function, owner, ACL_EXECUTE) == ACLCHECK_OK)
+	{
+		warn_of_lent_rights(owner, function, author, name);
+		return;
+	}
 	ereport(ERROR,
 			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 			 errmsg("permission denied for function %s", name),

@@ -12,6 +12,7 @@
 #include "miscadmin.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
+#include "utils/syscache.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
 
@@ -214,6 +215,14 @@ is_of_shards(const char *setting)
 	return false;
 }
 
+/* Handlers may be altered, but for the type of the states that they have. */
+static const char *
+fixed_name(const char *setting)
+{
+	return strcmp(setting, "handler") == 0 ? "The type of the states, which is the handler's,"
+										   : psprintf("Setting \"%s\"", setting);
+}
+
 /*
  * What can be done about the differences. A setting that cannot be altered is no reason to drop a type that has states:
  * that comes last.
@@ -240,10 +249,10 @@ remedies(const Difference *difference)
 	if (difference->fixed)
 		appendStringInfo(
 			&hint,
-			"%sSetting \"%s\" cannot be altered: call shard_start() with the value that "
+			"%s%s cannot be altered: call shard_start() with the value that "
 			"the type has, or use another name for a type with another value. "
 			"shard_drop_type(%s) removes this type, with force => true also its states.%s",
-			hint.len > 0 ? " " : "", difference->setting, difference->type,
+			hint.len > 0 ? " " : "", fixed_name(difference->setting), difference->type,
 			is_of_shards(difference->setting)
 				? " shard_reshard() gives a type that is stopped everywhere other shards."
 				: "");
@@ -311,6 +320,14 @@ start_again(const ShardType *type, const ShardAdminType *wanted)
 	if (!shard_admin_row_read(wanted->name, &stored))
 		elog(ERROR, "entity type \"%s\" has no row", wanted->name);
 	stored.name = wanted->name;
+	if (!SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(type->owner)))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("the owner of entity type \"%s\" does not exist any more", stored.name),
+				 errdetail("It was role %u.", type->owner),
+				 errhint("Give the type to another role, SELECT shard_alter(%s, 'owner', '...'), "
+						 "then start it.",
+						 quote_literal_cstr(stored.name))));
 	shard_reshard_end_or_refuse(&stored);
 
 	difference.type = quote_literal_cstr(wanted->name);

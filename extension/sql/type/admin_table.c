@@ -10,6 +10,7 @@
 
 #include "access/table.h"
 #include "catalog/heap.h"
+#include "catalog/index.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
@@ -167,12 +168,30 @@ close_to_others(const char *table, const char *owner)
 		run(psprintf("GRANT ALL ON TABLE %s TO %s", table, owner));
 }
 
+/* The name of the table that has the index. */
+static const char *
+of_index(Oid index)
+{
+	Oid table = IndexGetRelation(index, true);
+	const char *name = OidIsValid(table) ? get_rel_name(table) : NULL;
+
+	return name != NULL ? quote_qualified_identifier(ENTITY_SCHEMA, name) : "that is gone";
+}
+
 /* Another table of that name may have any states. */
 static void
 check_name_is_free(const ShardAdminType *type, const char *table)
 {
-	if (!OidIsValid(get_relname_relid(type->name, get_namespace_oid(ENTITY_SCHEMA, false))))
+	Oid other = get_relname_relid(type->name, get_namespace_oid(ENTITY_SCHEMA, false));
+	char kind = OidIsValid(other) ? get_rel_relkind(other) : '\0';
+
+	if (kind == '\0')
 		return;
+	if (kind == RELKIND_INDEX || kind == RELKIND_PARTITIONED_INDEX)
+		ereport(ERROR,
+				(errcode(ERRCODE_DUPLICATE_TABLE), errmsg("relation %s already exists", table),
+				 errdetail("It is an index of table %s.", of_index(other)),
+				 errhint("Choose another name for the type, or rename the index.")));
 	ereport(ERROR,
 			(errcode(ERRCODE_DUPLICATE_TABLE), errmsg("relation %s already exists", table),
 			 errdetail("A restored dump brings state tables without their entity types."),
