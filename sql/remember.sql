@@ -104,7 +104,7 @@ SELECT shard_tell('note', 'bad', '{"n": 1}'), shard_tell('note', 'bad', '{"n": 2
 SELECT wait_for($$ count(*) = 2 FROM shard_region_state WHERE type_name = 'note' AND state = 'quarantined' $$);
 SELECT entity_id, state, waiting FROM shard_region_state WHERE entity_id IN ('bad', 'worse', 'good') ORDER BY entity_id;
 SELECT count(*) FROM shard_health(), unnest(problems) problem
-WHERE problem LIKE '2 entities of type "note" cannot start, 2 of them are quarantined, %: cannot start; mend the handler %';
+WHERE problem LIKE 'entities of type "note" cannot start: 2, of which 2 quarantined, %: cannot start; mend the handler %';
 SELECT entity_id, place, message, attempts, waits_for, next_at, sqlstate, error FROM shard_inbox WHERE type_name = 'note' ORDER BY seq;
 SELECT number, sqlstate, error, attempts, decision, outcome, pause IS NOT NULL AS pauses FROM shard_history('note', 'bad');
 SELECT count(*) FROM shard_dead_letters WHERE entity_id IN ('bad', 'worse');

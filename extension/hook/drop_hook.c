@@ -119,7 +119,8 @@ static void
 explain_lock_timeout(void *arg)
 {
 	if (geterrcode() == ERRCODE_LOCK_NOT_AVAILABLE)
-		errhint("Another transaction has sent messages and is open or prepared, or has locked a "
+		errhint("Another transaction has sent messages and is open or prepared, waits for the "
+				"answer to an ask, or has locked a "
 				"table or view of the extension, or an object that depends on it: see pg_locks "
 				"and pg_prepared_xacts. Senders wait behind a session that drops or "
 				"alters the extension, so that session waits %d s at most.",

@@ -429,8 +429,11 @@ report_outcome(const Call *call, Outcome outcome)
 			 : errmsg("ask of %s timed out after %s, outcome unknown", target_name(call),
 					  given_time(call)),
 		 errdetail_internal("%s", what_became(call, outcome, limit)),
-		 errhint(
-			 "Look at the entity's state before you ask again, and mind that it may still be handled.")));
+		 outcome == OUTCOME_DEFERRED
+			 ? errhint("The answer may come later, and nobody hears it then. Look at the entity's "
+					   "state before you ask again.")
+			 : errhint("Look at the entity's state before you ask again, and mind that it may "
+					   "still be handled.")));
 }
 
 /*

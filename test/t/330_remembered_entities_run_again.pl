@@ -129,7 +129,7 @@ $node->recover;
 $node->wait_for_value(sprintf($running, 'note'), $remembered{note} - 1, 'the others to run again');
 is(value(q{SELECT attempts FROM shard.held WHERE place = 'start'}), 3, 'quarantine outlives a crash');
 is(value(qq{SELECT state || ' ' || waiting FROM shard_region_state WHERE entity_id = '$odd'}), 'quarantined 3', 'its messages wait');
-is(value(q{SELECT count(*) FROM shard_health(), unnest(problems) p WHERE p LIKE '1 entities of type "note" cannot start, 1 of them%'}), 1,
+is(value(q{SELECT count(*) FROM shard_health(), unnest(problems) p WHERE p LIKE 'entities of type "note" cannot start: 1, of which 1 quarantined%'}), 1,
 	'and shard_health says so');
 value('TRUNCATE broken');
 value('TRUNCATE seen');

@@ -102,7 +102,7 @@ time_after(const Interval *after)
 						errmsg("time of a timer is in the past: after %s", text_of(after))));
 	if (length_of(after) == PG_INT64_MAX)
 		ereport(ERROR, (errcode(ERRCODE_DATETIME_VALUE_OUT_OF_RANGE),
-						errmsg("time of a timer must be finite")));
+						errmsg("time of a timer is out of range: after %s", text_of(after))));
 	return DatumGetTimestampTz(DirectFunctionCall2(timestamptz_pl_interval,
 												   TimestampTzGetDatum(GetCurrentTimestamp()),
 												   IntervalPGetDatum(after)));

@@ -67,7 +67,7 @@ static const ShardStatement in_tables = {
 	" WHERE t.mode = 'hosting' GROUP BY t.type_name, h.place"
 	" HAVING min(h.held_at) < clock_timestamp() - interval '5 minutes'"
 	" UNION ALL "
-	"SELECT format('%s entities of type \"%s\" cannot start, %s of them are quarantined, since %s: entity \"%s\": %s; ' ||"
+	"SELECT format('entities of type \"%2$s\" cannot start: %1$s, of which %3$s quarantined, since %4$s: entity \"%5$s\": %6$s; ' ||"
 	" CASE WHEN count(*) FILTER (WHERE h.next_at IS NULL) = 0 THEN"
 	" 'when that is over they start by themselves; see shard_history()' ELSE"
 	" 'mend the handler or the states, then call shard_start_entity() for those in quarantine' END,"
