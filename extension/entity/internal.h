@@ -571,38 +571,6 @@ extern void shard_turn_join(ShardLocalType *local);
 extern void shard_turn_measure_begin(void);
 extern void shard_turn_measure(ShardLocalType *local, int calls);
 
-/* ---- turn_log.c: lines for the server's log, once the turn is committed ----------------------- */
-
-typedef enum ShardTurnLogKind
-{
-	SHARD_TURN_LOG_GAP,			/* numbers were skipped */
-	SHARD_TURN_LOG_NUMBER,		/* a dead letter, because of its number */
-	SHARD_TURN_LOG_DEAD_LETTER, /* because it failed */
-	SHARD_TURN_LOG_RECOUNT,
-	SHARD_TURN_LOG_BURIED,	/* messages of a type that was dropped */
-	SHARD_TURN_LOG_LEFT,	/* messages that waited for a shard that begins again */
-	SHARD_TURN_LOG_FULL,	/* there are as many dead letters as may be */
-	SHARD_TURN_LOG_START,	/* entities that fail to start */
-	SHARD_TURN_LOG_PAUSE,	/* a shard pauses */
-	SHARD_TURN_LOG_DECIDER, /* a decider could not decide */
-	SHARD_TURN_LOG_KINDS
-} ShardTurnLogKind;
-
-/* Counts an event of the kind. True: it is the turn's first one, and the caller writes its line. */
-extern bool shard_turn_log_counts(ShardTurnLogKind kind);
-extern void shard_turn_log(ShardTurnLogKind kind, int sqlstate, const char *message,
-						   const char *detail, const char *hint);
-
-/* After the commit: writes the lines. After an abort: forgets them. */
-extern void shard_turn_log_committed(void);
-extern void shard_turn_log_forget(void);
-
-/*
- * Logs how many messages of types that are not here became dead letters, once a minute at most, and when the worker
- * ends.
- */
-extern void shard_turn_log_strays(bool ending);
-
 /* ---- cache.c: entities in memory -------------------------------------------------------------- */
 
 /* Creates the cache. */
@@ -679,3 +647,4 @@ extern void shard_local_refresh(ShardLocalType *local);
 
 #include "entity/life.h"
 #include "entity/timer_turn.h"
+#include "entity/turn_log.h"

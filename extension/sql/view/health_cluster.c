@@ -37,9 +37,7 @@
 /* A link that failed once is tried again within that time, and most often with success; in seconds. */
 #define DATA_LINK_FAILS 5
 
-/*
- * Why this node is fenced, as far as it has learned.
- */
+/* Why this node is fenced, as far as it has learned. */
 static const char *
 why_fenced(int32 self)
 {
