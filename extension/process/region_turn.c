@@ -172,6 +172,7 @@ write_log(ShardRegion *region, ShardTurnResult *result)
 	wrote |= shard_outbox_leave(leave);
 	wrote |= shard_outputs_leave();
 	shard_outbox_flush();
+	shard_routing_set_promise();
 	shard_routing_record_marks();
 	wrote |= shard_record_write();
 	if (shard_turn_has_passed() || wrote ||

@@ -17,7 +17,7 @@ extern void shard_turn_lock_wait(int lane);
 
 /*
  * Takes the lock of a lane's turn records (Q36): what a copy of a shard of the lane has promised and stored changes under it
- * alone. Waits; who has it waits for nothing that a turn has.
+ * alone. Waits; who has it waits for nothing that a turn has. Of several lanes: ascending, all before anything is changed.
  */
 extern void shard_turn_lock_records(int lane);
 

@@ -180,6 +180,7 @@ forget_news(void)
 	shard_routing.refusals = shard_routing.hellos = shard_routing.started = NIL;
 	shard_routing.unheard = shard_routing.ended = shard_routing.undone = NIL;
 	shard_routing.sets = NIL;
+	shard_routing.set_lanes = 0;
 	MemoryContextReset(shard_routing.later);
 }
 

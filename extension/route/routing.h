@@ -88,6 +88,12 @@ extern bool shard_routing_is_home(int32 type_id, int32 shard, int32 epoch);
  */
 extern const ShardSet *shard_routing_set(int32 type_id, int32 shard);
 
+/*
+ * At the end of a turn, behind all user code: nothing is stored any more for homes older than those that it has met (Q9). Waits
+ * for the locks of their lanes' records (registry/turn_lock.h); nothing that may wait for others comes behind it.
+ */
+extern void shard_routing_set_promise(void);
+
 /* In a turn, when all messages are taken in: the marks that it has raised go into the records of shards with replicas (Q5). */
 extern void shard_routing_record_marks(void);
 

@@ -91,7 +91,8 @@ typedef struct ShardRouting
 	List *started;				/* ShardShardRef * */
 	List *ended;				/* ShardRoute *: their entities leave memory */
 	List *undone;				/* ShardUndone *: to be logged after commit */
-	List *sets;					/* ShardRoute *: their sets were written */
+	List *sets;					/* ShardRoute *: their sets were written, */
+	ShardLanes set_lanes;		/* in these lanes */
 
 	/* what the turn did about moves */
 	bool overtaken; /* another process changed an ownership row: the turn is to be run again */

@@ -6,9 +6,9 @@
  * shared memory after the commit. If the process dies before the commit, nothing happened: the fact is met again. If it
  * dies behind it, the next worker reads the table and puts what is there.
  *
- * Meeting the fact is the promise of its epoch (Q9): nothing is stored any more for a home of an older one. It is in memory
- * before the commit, under the lock of the lane's records; what of it an abort or a death leaves or undoes comes again
- * with the fact, and nobody was told of it.
+ * A turn that meets the fact promises its epoch (Q9): nothing is stored any more for a home of an older one. That is in memory
+ * before the commit, under the locks of the lanes' records, which the turn takes at its end, in the order in which calls do;
+ * what of it an abort or a death leaves or undoes comes again with the fact, and nobody was told of it.
  */
 #include "postgres.h"
 
@@ -116,12 +116,32 @@ shard_routing_set_write(const ShardRoute *route)
 	store(route);
 	if (route->set->n_nodes > 0)
 		shard_copy_set_reserve(&key);
+	shard_routing.set_lanes |= shard_lane_bit(shard_message_lane(route->type_id, route->shard));
+#ifdef SHARD_MUTANT_LANES_LOCKED_AS_MET
 	shard_turn_lock_records(shard_message_lane(route->type_id, route->shard));
-	shard_copy_end_promise(&key, route->epoch);
+#endif
 	old = MemoryContextSwitchTo(shard_routing.later);
 	shard_routing.sets =
 		list_append_unique_ptr(shard_routing.sets, unconstify(ShardRoute *, route));
 	MemoryContextSwitchTo(old);
+}
+
+void
+shard_routing_set_promise(void)
+{
+	ListCell *cell;
+
+	if (likely(shard_routing.set_lanes == 0))
+		return;
+	shard_each_lane (lane, shard_routing.set_lanes)
+		shard_turn_lock_records(lane);
+	foreach (cell, shard_routing.sets)
+	{
+		const ShardRoute *route = lfirst(cell);
+		ShardCopySetKey key = key_of(route);
+
+		shard_copy_end_promise(&key, route->epoch);
+	}
 }
 
 /* Where the copy ends, unless that is known. */
