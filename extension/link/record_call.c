@@ -44,8 +44,8 @@ typedef struct Draft
 static int
 compare_items(const void *a, const void *b)
 {
-	const ShardShardKey *x = &((const ShipItem *) a)->shard->key;
-	const ShardShardKey *y = &((const ShipItem *) b)->shard->key;
+	const ShardShardKey *x = &((const ShipItem *) a)->key;
+	const ShardShardKey *y = &((const ShipItem *) b)->key;
 
 	if (x->type_id != y->type_id)
 		return x->type_id < y->type_id ? -1 : 1;
@@ -61,15 +61,14 @@ shard_record_call_find(ShipItem *items, int n_items, int32 type_id, int32 shard)
 	while (low < high)
 	{
 		int middle = low + (high - low) / 2;
-		const ShardShardKey *key = &items[middle].shard->key;
+		const ShardShardKey *key = &items[middle].key;
 
 		if (key->type_id < type_id || (key->type_id == type_id && key->shard < shard))
 			low = middle + 1;
 		else
 			high = middle;
 	}
-	if (low == n_items || items[low].shard->key.type_id != type_id ||
-		items[low].shard->key.shard != shard)
+	if (low == n_items || items[low].key.type_id != type_id || items[low].key.shard != shard)
 		return NULL;
 	return &items[low];
 }
@@ -91,7 +90,8 @@ add_item(Draft *draft, ShardReplicaShard *shard, const ShardReplicaShipment *shi
 						   : repalloc_huge(draft->items, draft->space * sizeof(ShipItem));
 	}
 	item = &draft->items[draft->n_items++];
-	*item = (ShipItem){.shard = shard, .epoch = shard->home.epoch, .ship = *ship};
+	*item =
+		(ShipItem){.key = shard->key, .shard = shard, .epoch = shard->home.epoch, .ship = *ship};
 	item->ship.to = Min(item->ship.to, item->ship.from + CALL_RECORDS - 1);
 }
 
@@ -193,8 +193,7 @@ read_records(Draft *draft)
 		if (item->ship.from > item->ship.to)
 			continue;
 		item->records = palloc0((item->ship.to - item->ship.from + 1) * sizeof(StringInfoData));
-		lanes |=
-			shard_lane_bit(shard_message_lane(item->shard->key.type_id, item->shard->key.shard));
+		lanes |= shard_lane_bit(shard_message_lane(item->key.type_id, item->key.shard));
 		low = Min(low, low_of(item));
 	}
 	if (lanes == 0)
@@ -240,8 +239,8 @@ static void
 put_item(StringInfo out, const ShipItem *item)
 {
 	const ShardReplicaShipment *ship = &item->ship;
-	ShardReplicaOffer offer = {.type_id = item->shard->key.type_id,
-							   .shard = item->shard->key.shard,
+	ShardReplicaOffer offer = {.type_id = item->key.type_id,
+							   .shard = item->key.shard,
 							   .epoch = item->epoch,
 							   .released = ship->released,
 							   .n_records = (int32) Max(0, ship->to - ship->from + 1),

@@ -13,8 +13,10 @@
 /* What a call says, or is to say, of a shard. */
 typedef struct ShipItem
 {
-	ShardReplicaShard *shard; /* stays where it is */
-	int32 epoch;			  /* of its home, when the call was made */
+	ShardShardKey key;
+	ShardReplicaShard
+		*shard;	 /* while the call is made; the shard may end before the answer comes */
+	int32 epoch; /* of its home, when the call was made */
 	ShardReplicaShipment ship;
 	bool answered;
 
@@ -35,6 +37,12 @@ typedef struct ShipLink
 	bool tells;				/* only that something is released, which may wait */
 	bool failing;
 	int sqlstate; /* of the last failure */
+
+	/* copies that cannot follow, as of the last look, and one of them */
+	int stuck;
+	ShardShardKey stuck_key;
+	int stuck_state;		/* ShardReplicaState */
+	TimestampTz stuck_said; /* for shard_health; 0: there are none */
 } ShipLink;
 
 /* record_call.c: begins a call, over a connection that is ready, if there is anything to say. True: it has left. */

@@ -20,6 +20,7 @@
 #include "link/record_private.h"
 #include "link/record_send.h"
 #include "link/transport_private.h"
+#include "registry/registry.h"
 #include "shared/link_trouble.h"
 #include "shared/told.h"
 
@@ -30,6 +31,9 @@
 
 /* Before the next call, if the node could not say anything of a shard: its worker has not met the home yet. */
 #define SILENCE_MS 100
+
+/* How often it is said again for shard_health that a copy cannot follow. */
+#define SAY_MS 1000
 
 static ShardDatabase *db;
 static int worker;
@@ -71,11 +75,13 @@ link_of(int32 node)
 
 /* ---- the end of a call ---------------------------------------------------------------------------- */
 
-/* Is the home still the one that has shipped? What an earlier one has heard means nothing to it. */
-static bool
-is_same(const ShipItem *item)
+/* The home, if it is still the one that has shipped; else NULL: what that one has heard means nothing to another one. */
+static ShardReplicaShard *
+home_of(const ShipItem *item)
 {
-	return item->shard->begun && item->shard->home.epoch == item->epoch;
+	ShardReplicaShard *shard = shard_replica_shard_find(item->key.type_id, item->key.shard);
+
+	return shard != NULL && shard->home.epoch == item->epoch ? shard : NULL;
 }
 
 /* The call is over; shards of which nothing was answered are asked again. */
@@ -83,29 +89,16 @@ static void
 end_call(ShipLink *link)
 {
 	for (int i = 0; i < link->n_items; i++)
-		if (!link->items[i].answered && is_same(&link->items[i]))
-			shard_replica_call_lost(&link->items[i].shard->home, link->node);
+	{
+		ShardReplicaShard *shard = link->items[i].answered ? NULL : home_of(&link->items[i]);
+
+		if (shard != NULL)
+			shard_replica_call_lost(&shard->home, link->node);
+	}
 	if (link->items != NULL)
 		pfree(link->items);
 	link->items = NULL;
 	link->n_items = 0;
-}
-
-/* A copy cannot follow its home: an operator has to know. */
-static void
-report_stuck(const ShipLink *link, const ShardReplicaAnswer *answer)
-{
-	const char *more;
-
-	if (!shard_told_may(db, link->node, "stuck copy", 0, &more))
-		return;
-	ereport(WARNING, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-					  errmsg("the copy of shard %d of type %d at node %d does not follow%s",
-							 answer->shard, answer->type_id, link->node, more),
-					  errdetail("The node has answered \"%s\".",
-								shard_replica_verdict_names[answer->verdict]),
-					  errhint("What the shard does is not shown until the copy has stored it. See "
-							  "shard_replicas, and the server's log on that node.")));
 }
 
 /* What the node says of one shard. False: it was not asked. */
@@ -114,22 +107,20 @@ take_one(ShipLink *link, const ShardReplicaAnswer *answer)
 {
 	ShipItem *item =
 		shard_record_call_find(link->items, link->n_items, answer->type_id, answer->shard);
-	const ShardReplicaPeer *peer;
+	ShardReplicaShard *shard;
 
 	if (item == NULL || item->answered)
 		return false;
+	shard = home_of(item);
 	/* an answer under another epoch is none */
-	if (answer->epoch != item->epoch || !is_same(item))
+	if (answer->epoch != item->epoch || shard == NULL)
 		return true;
 	item->answered = true;
-	if (shard_replica_answered(&item->shard->home, link->node, answer))
+	if (shard_replica_answered(&shard->home, link->node, answer))
 	{
 		released = true;
-		shard_replica_shard_follow(item->shard);
+		shard_replica_shard_follow(shard);
 	}
-	peer = shard_replica_peer(&item->shard->home, link->node);
-	if (peer != NULL && (peer->state == SHARD_REPLICA_LACKS || peer->state == SHARD_REPLICA_PARTED))
-		report_stuck(link, answer);
 	return true;
 }
 
@@ -221,15 +212,74 @@ is_due(const ShipLink *link, TimestampTz now)
 			(link->tells && TimestampDifferenceExceeds(link->called_at, now, TELL_MS)));
 }
 
+/* The copy at the node cannot follow its home. */
+static void
+note_stuck(ShipLink *link, const ShardReplicaShard *shard, int state)
+{
+	if (link->stuck++ > 0)
+		return;
+	link->stuck_key = shard->key;
+	link->stuck_state = state;
+}
+
+/* Why not, and what is to be done about it. */
+static const char *
+why_stuck(int state)
+{
+	if (state == SHARD_REPLICA_LACKS)
+		return "it lacks turns whose records are not here any more: its database was put back from "
+			   "a copy, or lost";
+	return "it has other turns than this node: one of the two databases was put back from a copy, "
+		   "or records on the way were damaged";
+}
+
+/*
+ * An operator has to know, as long as it lasts: shard_health says it, and the log once a minute. What shared memory says
+ * is believed for a minute.
+ */
+static void
+report_stuck(ShipLink *link, TimestampTz now)
+{
+	const char *name = shard_registry_last_name(link->stuck_key.type_id);
+	const char *more;
+	char text[256];
+
+	if (link->stuck == 0)
+	{
+		if (link->stuck_said != 0)
+			shard_link_trouble_over(db, worker, link->node, SHARD_LINK_COPIES);
+		link->stuck_said = 0;
+		return;
+	}
+	if (link->stuck_said != 0 && !TimestampDifferenceExceeds(link->stuck_said, now, SAY_MS))
+		return;
+	link->stuck_said = now;
+	snprintf(text, sizeof(text), "%d, one of them that of shard %d of entity type \"%.64s\": %s",
+			 link->stuck, link->stuck_key.shard, name == NULL ? "" : name,
+			 why_stuck(link->stuck_state));
+	(void) shard_link_trouble_note(db, worker, link->node, SHARD_LINK_COPIES, text);
+	if (!shard_told_may(db, link->node, "stuck copy", worker, &more))
+		return;
+	ereport(WARNING,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("copies at node %d do not follow their home%s", link->node, more),
+			 errdetail("Copies: %s.", text),
+			 errhint("What these shards do is not shown until the copies have stored it. See "
+					 "shard_health(), and the server's log on that node.")));
+}
+
 /* For shard_replica_shard_each: notes which nodes are to be called. */
 static void
 look_at(ShardReplicaShard *shard, void *arg)
 {
 	for (int i = 0; i < shard->home.n_peers; i++)
 	{
+		const ShardReplicaPeer *peer = &shard->home.peers[i];
 		ShardReplicaShipment ship;
 		ShipLink *link;
 
+		if (peer->state == SHARD_REPLICA_LACKS || peer->state == SHARD_REPLICA_PARTED)
+			note_stuck(link_of(peer->node), shard, peer->state);
 		if (!shard_replica_shipment(&shard->home, shard->home.peers[i].node, &ship))
 			continue;
 		link = link_of(shard->home.peers[i].node);
@@ -351,11 +401,15 @@ shard_record_send_run(void)
 	for (int i = 0; i < n_links; i++)
 	{
 		links[i]->wanted = links[i]->tells = false;
+		links[i]->stuck = 0;
 		run_fenced(links[i], now, take_events);
 	}
 	shard_replica_shard_each(look_at, NULL);
 	for (int i = 0; i < n_links; i++)
+	{
+		report_stuck(links[i], now);
 		run_fenced(links[i], now, run_link);
+	}
 	MemoryContextSwitchTo(old);
 	MemoryContextReset(scratch);
 	return released;

@@ -10,6 +10,7 @@
 #include "core/map/set.h"
 #include "core/member/membership.h"
 #include "sql/cluster/cluster_view.h"
+#include "shared/link_trouble.h"
 #include "sql/view/health.h"
 
 #include "base/compat.h"
@@ -104,6 +105,22 @@ say(ShardHealth *health, const char *type, const Poor *poor)
 								  away_texts[poor->away]));
 }
 
+/* Copies at a member that cannot follow their home here, so that what their shards do is not shown (Q11). */
+static void
+check_copies(ShardHealth *health, int32 node)
+{
+	ShardLinkTrouble trouble;
+
+	if (shard_link_trouble_of(shard_shmem_database(), node, SHARD_LINK_COPIES, &trouble))
+		shard_health_add(
+			health,
+			psprintf("copies at node %d cannot follow shards whose home is here, which show "
+					 "nothing of what they do: %s; start that node, or this one, with the "
+					 "database that it had; if that is lost, the type has to be dropped "
+					 "with shard_drop_type() and started again",
+					 node, trouble.error));
+}
+
 void
 shard_health_replicas(ShardHealth *health, const ShardMap *map, ShardArena *arena, List *reports,
 					  int32 self)
@@ -134,6 +151,8 @@ shard_health_replicas(ShardHealth *health, const ShardMap *map, ShardArena *aren
 				list = count(list, &poor);
 		}
 	}
+	foreach (cell, reports)
+		check_copies(health, ((const ShardMemberReport *) lfirst(cell))->node);
 	foreach (cell, list)
 	{
 		const Poor *poor = lfirst(cell);
