@@ -176,6 +176,20 @@ shard_replica_shard_end(ShardReplicaShard *shard)
 }
 
 void
+shard_replica_shard_drop(int32 type_id, int32 shard)
+{
+	ShardShardKey key = {type_id, shard};
+	ShardReplicaShard *entry =
+		shard_replica_any() ? hash_search(table, &key, HASH_FIND, NULL) : NULL;
+
+	if (entry == NULL)
+		return;
+	shard_replica_shard_end(entry);
+	(void) hash_search(table, &key, HASH_REMOVE, NULL);
+	shard_replica_shards--;
+}
+
+void
 shard_replica_shard_committed(ShardReplicaShard *shard, const ShardTurnRecord *record,
 							  XLogRecPtr lsn)
 {

@@ -3,7 +3,7 @@
  *		Shards with replicas that are active at this worker: up to which turn they are released, and who waits for that
  *		(Q4, Q11, Q12, Q37).
  *
- * One ShardReplicaShard for each of them, which stays where it is as long as the process lives. What it says is what has
+ * One ShardReplicaShard for each of them, which stays where it is until a turn begins in which its type is gone. What it says is what has
  * happened for good: it changes with a commit, the gate, an answer of a copy, a learned fact, and never in a turn that may
  * still abort. In it is the ShardReplicaHome of core/flow/replica.h, whose functions whoever ships calls directly; if one of
  * them says that released has risen, shard_replica_shard_follow() is called, so that what waits goes on at once.
@@ -87,6 +87,9 @@ extern void shard_replica_shard_look(ShardReplicaHome *home, int32 type_id, int3
 /* After a commit: a learned set; self is this node. And: the shard is not active here any more. */
 extern void shard_replica_shard_require(ShardReplicaShard *shard, int32 self, const ShardSet *set);
 extern void shard_replica_shard_end(ShardReplicaShard *shard);
+
+/* At the beginning of a turn: its type is gone. Nothing of the shard is left in memory. */
+extern void shard_replica_shard_drop(int32 type_id, int32 shard);
 
 /*
  * After the commit of a turn of the shard, which ends at lsn; its record has been added to the chain. The caller forgets

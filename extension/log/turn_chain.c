@@ -87,6 +87,18 @@ shard_turn_chain_get(int32 type_id, int32 shard, int32 lost)
 }
 
 void
+shard_turn_chain_drop(int32 type_id, int32 shard)
+{
+	ShardTurnChain *chain = find(type_id, shard, false);
+
+	if (chain == NULL)
+		return;
+	if (chain->low != NULL)
+		pfree(chain->low);
+	(void) hash_search(chains, chain, HASH_REMOVE, NULL);
+}
+
+void
 shard_turn_chain_forget(ShardTurnChain *chain, int64 kept)
 {
 	kept = Min(kept, chain->end.turn);

@@ -41,5 +41,8 @@ extern ShardTurnChain *shard_turn_chain_get(int32 type_id, int32 shard, int32 lo
  */
 extern void shard_turn_chain_add(const ShardTurnRecord *record, int64 low);
 
+/* The shard's type is gone: nothing of its history is known any more. */
+extern void shard_turn_chain_drop(int32 type_id, int32 shard);
+
 /* Records of turns below are needed no more; the newest one stays. */
 extern void shard_turn_chain_forget(ShardTurnChain *chain, int64 kept);

@@ -196,7 +196,10 @@ shard_routing_begin(void)
 	shard_routing_forget_ahead();
 	shard_routing.types_now = shard_registry_generation(); /* what changes now is the next turn's */
 	if (shard_routing.types_seen != shard_routing.types_now)
+	{
 		shard_outbox_types_changed();
+		shard_routing_set_drop();
+	}
 	if (shard_routing.types_seen != shard_routing.types_now || shard_routing.strays)
 		shard_routing_bury_dropped();
 }

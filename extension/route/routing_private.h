@@ -130,6 +130,9 @@ extern void shard_routing_set_load(void);
 extern void shard_routing_set_write(const ShardRoute *route);
 extern void shard_routing_set_committed(void);
 
+/* At the beginning of a turn, when types have changed: shards whose type is gone have no copy here any more. */
+extern void shard_routing_set_drop(void);
+
 /*
  * After the commit: an origin is to be told a mark of the shard. True: the shard has replicas, and it is told once the turn is
  * released (Q37). Usually the route has no set.

@@ -24,6 +24,7 @@
 #include "link/transport.h"
 #include "log/turn_chain.h"
 #include "registry/catalog.h"
+#include "registry/registry.h"
 #include "registry/statement.h"
 #include "registry/turn_lock.h"
 #include "route/routing_private.h"
@@ -193,6 +194,31 @@ shard_routing_set_committed(void)
 		follow_home(route);
 	}
 	shard_routing.sets = NIL;
+	shard_routing.set_lanes = 0;
+}
+
+/* For shard_route_each. The tables have nothing of it since the commit that the registry has seen. */
+static void
+drop_set(void *context, ShardRoute *route)
+{
+	ShardCopySetKey key = key_of(route);
+
+#ifdef SHARD_MUTANT_COPIES_OF_GONE_TYPES
+	return;
+#endif
+	if (route->set == NULL || shard_registry_known(route->type_id) != NULL)
+		return;
+	shard_replica_shard_drop(route->type_id, route->shard);
+	shard_turn_chain_drop(route->type_id, route->shard);
+	memset(route->set, 0, sizeof(*route->set));
+	shard_copy_set_drop(&key);
+}
+
+void
+shard_routing_set_drop(void)
+{
+	if (unlikely(shard_routing.sets_known))
+		shard_route_each(shard_routing.routes, drop_set, NULL);
 }
 
 /* The entry of a copy's shard is there from the start. */

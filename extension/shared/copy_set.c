@@ -188,6 +188,13 @@ shard_copy_set_put(const ShardCopySetKey *key, const ShardSet *set)
 	dshash_release_lock(table, entry);
 }
 
+void
+shard_copy_set_drop(const ShardCopySetKey *key)
+{
+	if (attach(false))
+		(void) dshash_delete_key(table, key);
+}
+
 /* ---- ends ----------------------------------------------------------------------------------------- */
 
 bool

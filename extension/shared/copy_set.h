@@ -58,6 +58,9 @@ extern void shard_copy_set_reserve(const ShardCopySetKey *key);
 /* The lane's worker, after the commit; the entry was reserved. All zero: there is no copy any more. Never fails. */
 extern void shard_copy_set_put(const ShardCopySetKey *key, const ShardSet *set);
 
+/* The lane's worker: the shard's type is gone. Never fails. */
+extern void shard_copy_set_drop(const ShardCopySetKey *key);
+
 /*
  * A worker at its start: begin, before it puts what is durable: the sets of these lanes are forgotten, not the ends; and
  * when all of the log was read, loaded: what has no set by then goes.
