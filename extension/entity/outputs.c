@@ -177,18 +177,19 @@ fill_from(const ShardTurnRecord *record, int64 seq, void *arg)
 			return false;
 		filling->any = true;
 	}
-	return true;
+	return record->turn < dlist_tail_element(Outputs, node, &filling->shard->outputs)->turn;
 }
 
 /* Reads the items of the first outputs, and of some behind them, from the records of their turns. */
 static void
 fill(ShardReplicaShard *shard, int64 turn)
 {
-	const ShardTurnChain *chain = shard_turn_chain_get(shard->key.type_id, shard->key.shard, 0);
+	const ShardTurnChain *chain =
+		shard_turn_chain_get(shard->key.type_id, shard->key.shard, shard->lost);
 	Filling filling = {shard, false};
 
 	if (chain != NULL && turn >= chain->kept && turn <= chain->end.turn)
-		shard_turn_log_read_shard(shard->key.type_id, shard->key.shard, turn,
+		shard_turn_log_read_shard(shard->key.type_id, shard->key.shard, shard->lost, turn,
 								  chain->low[turn - chain->kept], fill_from, &filling);
 	if (!filling.any)
 		ereport(ERROR, (errcode(ERRCODE_DATA_CORRUPTED),

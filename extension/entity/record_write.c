@@ -339,7 +339,8 @@ take_record(const ShardTurnRecord *record, int64 seq, void *arg)
 {
 	ShardReplicaShard *shard = shard_replica_shard_find(record->type_id, record->shard);
 
-	if (shard == NULL || record->turn < shard->home.kept || record->turn > shard->home.end.turn)
+	if (shard == NULL || !shard_replica_shard_owns(shard, record) ||
+		record->turn < shard->home.kept || record->turn > shard->home.end.turn)
 		return true;
 	if (record->turn == shard->home.kept)
 		shard->done = record->first_oseq - 1;
@@ -351,11 +352,12 @@ take_record(const ShardTurnRecord *record, int64 seq, void *arg)
 static void
 take_kept(ShardReplicaShard *shard, void *arg)
 {
-	const ShardTurnChain *chain = shard_turn_chain_get(shard->key.type_id, shard->key.shard, 0);
+	const ShardTurnChain *chain =
+		shard_turn_chain_get(shard->key.type_id, shard->key.shard, shard->lost);
 
 	if (chain != NULL && chain->low[0] == 0)
-		shard_turn_log_read_kept(shard->key.type_id, shard->key.shard, shard->home.kept,
-								 shard->home.end.turn, take_record, NULL);
+		(void) shard_turn_log_read_kept(shard->key.type_id, shard->key.shard, shard->home.kept,
+										shard->home.end.turn, take_record, NULL);
 }
 
 void

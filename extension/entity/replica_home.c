@@ -154,6 +154,7 @@ shard_replica_shard_begin(int32 type_id, int32 shard, int32 epoch, int32 lost)
 		return entry;
 	clear(entry);
 	shard_replica_shard_look(&entry->home, type_id, shard, epoch, lost);
+	entry->lost = lost;
 	entry->done = entry->home.oseq;
 	entry->begun = true;
 	expect(entry, entry->home.end.turn, shard_gate_newest());
@@ -208,7 +209,7 @@ shard_replica_shard_forget(ShardReplicaShard *shard)
 	if (kept <= home->kept)
 		return;
 	shard_replica_forgotten(home, kept);
-	chain = shard_turn_chain_get(key.type_id, key.shard, 0);
+	chain = shard_turn_chain_get(key.type_id, key.shard, shard->lost);
 	if (chain == NULL)
 		return;
 

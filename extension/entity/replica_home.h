@@ -35,6 +35,8 @@ typedef struct ShardReplicaShard
 	ShardShardKey key;
 	bool begun; /* active here; if not, the rest means nothing */
 	ShardReplicaHome home;
+	int32
+		lost; /* the newest epoch that began without its state: records of older ones are nothing to it */
 
 	/* the gate: turns up to these wait for it, by commits that end there; 0: none */
 	int64 waiting;
@@ -55,6 +57,17 @@ typedef struct ShardReplicaShard
 	uint32
 		columns; /* version of the columns that its records have told last; 0: none yet (record_image.c) */
 } ShardReplicaShard;
+
+/* Whether the record is of the shard's history, and not of one that was given up, of which the log may have records still. */
+static inline bool
+shard_replica_shard_owns(const ShardReplicaShard *shard, const ShardTurnRecord *record)
+{
+#ifdef SHARD_MUTANT_GIVEN_UP_TURNS_READ
+	return true;
+#else
+	return record->epoch >= shard->lost;
+#endif
+}
 
 /* Whether there is any: a plain look, for what is to cost nothing without replicas. */
 extern int shard_replica_shards;

@@ -117,7 +117,8 @@ take_record(const ShardTurnRecord *record, int64 seq, void *arg)
 		shard_record_call_find(draft->items, draft->n_items, record->type_id, record->shard);
 	StringInfo bytes;
 
-	if (item == NULL || record->turn < item->ship.from || record->turn > item->ship.to)
+	if (item == NULL || !shard_replica_shard_owns(item->shard, record) ||
+		record->turn < item->ship.from || record->turn > item->ship.to)
 		return true;
 	bytes = &item->records[record->turn - item->ship.from];
 	if (bytes->data == NULL)
@@ -147,8 +148,8 @@ read_kept(Draft *draft)
 		const ShipItem *item = &draft->items[i];
 
 		if (lacks_first(item))
-			shard_turn_log_read_kept(item->shard->key.type_id, item->shard->key.shard,
-									 item->ship.from, item->ship.to, take_record, draft);
+			(void) shard_turn_log_read_kept(item->key.type_id, item->key.shard, item->ship.from,
+											item->ship.to, take_record, draft);
 	}
 }
 
@@ -156,8 +157,8 @@ read_kept(Draft *draft)
 static int64
 low_of(const ShipItem *item)
 {
-	const ShardShardKey *key = &item->shard->key;
-	const ShardTurnChain *chain = shard_turn_chain_get(key->type_id, key->shard, 0);
+	const ShardShardKey *key = &item->key;
+	const ShardTurnChain *chain = shard_turn_chain_get(key->type_id, key->shard, item->shard->lost);
 
 	if (chain == NULL || item->ship.from < chain->kept || item->ship.to > chain->end.turn)
 		ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR),

@@ -145,9 +145,9 @@ load_kept(int32 type_id, int32 shard)
 	ShardTurnChain front = {.kept = 1};
 	int64 count;
 
-	shard_turn_log_read_kept(type_id, shard, 0,
-							 chain->end.turn > 0 ? chain->kept - 1 : PG_INT64_MAX, add_kept,
-							 &front);
+	(void) shard_turn_log_read_kept(type_id, shard, 0,
+									chain->end.turn > 0 ? chain->kept - 1 : PG_INT64_MAX, add_kept,
+									&front);
 	if (front.low == NULL)
 		return;
 	if (chain->end.turn == 0)

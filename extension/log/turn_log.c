@@ -13,6 +13,7 @@
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
+#include "storage/lmgr.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
@@ -22,6 +23,7 @@
 #include "log/log_read.h"
 #include "log/session.h"
 #include "log/turn_log.h"
+#include "registry/catalog.h"
 #include "registry/security.h"
 #include "registry/statement.h"
 #include "shared/copy_set.h"
@@ -172,14 +174,17 @@ shard_turn_log_read(ShardLanes lanes, int64 from, ShardTurnVisit visit, void *ar
 
 /* ---- the table ------------------------------------------------------------------------------------ */
 
-/* Some rows of the table from a turn on. Returns the turn behind the last one; 0: there was none, or no more are wanted. */
+/*
+ * Some rows of the table from a turn on. Returns the turn behind the last one; 0: there was none, or no more are wanted, and
+ * then *goes_on is false.
+ */
 static int64
-read_some(int32 type_id, int32 shard, int64 from, int64 to, ShardTurnVisit visit, void *arg)
+read_some(int32 type_id, int32 shard, int64 from, int64 to, ShardTurnVisit visit, void *arg,
+		  bool *goes_on)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	ShardArguments arguments = {0};
 	int64 next = 0;
-	bool goes_on = true;
 
 	shard_statement_add(&arguments, Int32GetDatum(type_id), false);
 	shard_statement_add(&arguments, Int32GetDatum(shard), false);
@@ -188,7 +193,7 @@ read_some(int32 type_id, int32 shard, int64 from, int64 to, ShardTurnVisit visit
 	shard_statement_add(&arguments, Int64GetDatum(FETCH), false);
 	SPI_connect();
 	shard_statement_read(&select_kept, &arguments, 0);
-	for (uint64 i = 0; i < SPI_processed && goes_on; i++)
+	for (uint64 i = 0; i < SPI_processed && *goes_on; i++)
 	{
 		int length;
 		char *bytes = shard_statement_bytes(i, 1, CurrentMemoryContext, &length);
@@ -201,78 +206,80 @@ read_some(int32 type_id, int32 shard, int64 from, int64 to, ShardTurnVisit visit
 			damaged(0, fault);
 		next = record.turn + 1;
 		old = MemoryContextSwitchTo(caller);
-		goes_on = visit(&record, 0, arg);
+		*goes_on = visit(&record, 0, arg);
 		MemoryContextSwitchTo(old);
+		pfree(bytes);
 	}
 	SPI_finish();
-	return goes_on ? next : 0;
+	return *goes_on ? next : 0;
 }
 
-void
+bool
 shard_turn_log_read_kept(int32 type_id, int32 shard, int64 from, int64 to, ShardTurnVisit visit,
 						 void *arg)
 {
 	ShardSecurity security = {0};
+	bool goes_on = true;
 
 	PushActiveSnapshot(GetLatestSnapshot());
 	shard_security_begin_system(&security);
 	while (from != 0 && from <= to)
-		from = read_some(type_id, shard, from, to, visit, arg);
+		from = read_some(type_id, shard, from, to, visit, arg, &goes_on);
 	shard_security_end(&security);
 	PopActiveSnapshot();
+	return goes_on;
 }
 
 /* ---- one shard ------------------------------------------------------------------------------------ */
 
-/* Records of the log are kept while the table is read, which comes first. */
 typedef struct ShardSearch
 {
 	int32 type_id;
 	int32 shard;
+	int32 lost;
 	int64 turn;
-	StringInfoData found; /* records of the log, as they stand there, each behind its row's seq */
+	ShardTurnVisit visit;
+	void *arg;
 } ShardSearch;
 
+/* Those that are looked for. */
 static bool
-find_in_log(const ShardTurnRecord *record, int64 seq, void *arg)
+visit_found(const ShardTurnRecord *record, int64 seq, void *arg)
 {
-	ShardSearch *search = arg;
+	const ShardSearch *search = arg;
 
 	if (record->type_id != search->type_id || record->shard != search->shard ||
 		record->turn < search->turn)
 		return true;
-	appendBinaryStringInfo(&search->found, (const char *) &seq, sizeof(seq));
-	appendBinaryStringInfo(&search->found, record->shipped,
-						   (int) (record->inputs.end - record->shipped));
-	return true;
+	if (record->epoch < search->lost)
+		return true;
+	return search->visit(record, seq, search->arg);
+}
+
+/* What is in the log stays there while the segments are locked: rotation needs them for itself, and waits for nobody. */
+static void
+lock_segments(bool lock)
+{
+	const Oid *segments = shard_catalog_get()->segment;
+
+	for (int i = 0; i < SHARD_SEGMENTS; i++)
+		if (lock)
+			LockRelationOid(segments[i], AccessShareLock);
+		else
+			UnlockRelationOid(segments[i], AccessShareLock);
 }
 
 void
-shard_turn_log_read_shard(int32 type_id, int32 shard, int64 turn, int64 from, ShardTurnVisit visit,
-						  void *arg)
+shard_turn_log_read_shard(int32 type_id, int32 shard, int32 lost, int64 turn, int64 from,
+						  ShardTurnVisit visit, void *arg)
 {
-	ShardSearch search = {.type_id = type_id, .shard = shard, .turn = turn};
-	ShardReader reader;
-	ShardTurnRecord record;
-	ShardTurnFault fault;
-	bool goes_on = true;
+	ShardSearch search = {type_id, shard, lost, turn, visit, arg};
 
-	initStringInfo(&search.found);
-	shard_turn_log_read(shard_lane_bit(shard_message_lane(type_id, shard)), from, find_in_log,
-						&search);
-	shard_turn_log_read_kept(type_id, shard, turn, PG_INT64_MAX, visit, arg);
-	reader = (ShardReader){.at = search.found.data, .end = search.found.data + search.found.len};
-	while (goes_on && reader.at < reader.end)
-	{
-		int64 seq;
-
-		memcpy(&seq, reader.at, sizeof(seq));
-		reader.at += sizeof(seq);
-		if (!shard_turn_record_next(&reader, &record, &fault))
-			damaged(seq, fault);
-		goes_on = visit(&record, seq, arg);
-	}
-	pfree(search.found.data);
+	lock_segments(true);
+	if (shard_turn_log_read_kept(type_id, shard, turn, PG_INT64_MAX, visit_found, &search))
+		shard_turn_log_read(shard_lane_bit(shard_message_lane(type_id, shard)), from, visit_found,
+							&search);
+	lock_segments(false);
 }
 
 typedef struct PointSearch
@@ -309,7 +316,7 @@ shard_turn_log_find(int32 type_id, int32 shard, int64 turn, ShardTurnPoint *poin
 
 	shard_turn_log_read(shard_lane_bit(shard_message_lane(type_id, shard)), 0, find_point, &search);
 	if (!search.found)
-		shard_turn_log_read_kept(type_id, shard, turn, turn + 1, find_point, &search);
+		(void) shard_turn_log_read_kept(type_id, shard, turn, turn + 1, find_point, &search);
 	*point = search.point;
 	return search.found;
 }

@@ -31,17 +31,17 @@ extern bool shard_turn_log_row(const ShardRow *row, ShardTurnVisit visit, void *
 /* Those of the log in rows of these lanes from a seq on (a hint), with a snapshot of now, in the order of the log. */
 extern void shard_turn_log_read(ShardLanes lanes, int64 from, ShardTurnVisit visit, void *arg);
 
-/* Those of the table for turns of one shard, with a snapshot of now, in their order. */
-extern void shard_turn_log_read_kept(int32 type_id, int32 shard, int64 from, int64 to,
+/* Those of the table for turns of one shard, with a snapshot of now, in their order. False: a visit wanted no more. */
+extern bool shard_turn_log_read_kept(int32 type_id, int32 shard, int64 from, int64 to,
 									 ShardTurnVisit visit, void *arg);
 
 /*
- * All records of a shard from a turn on: first those of the table, then those of the log from a seq on (a hint), of which
- * each takes the place of those visited before it that have its turn, or a later one. What rotation moves meanwhile is
- * visited once or twice, and never missed.
+ * All records of a shard from a turn on, of epochs from lost on: first those of the table, then those of the log from a seq on
+ * (a hint), of which each takes the place of those visited before it that have its turn, or a later one. One at a time is in
+ * memory. Rotation leaves the log alone meanwhile, so each is visited once.
  */
-extern void shard_turn_log_read_shard(int32 type_id, int32 shard, int64 turn, int64 from,
-									  ShardTurnVisit visit, void *arg);
+extern void shard_turn_log_read_shard(int32 type_id, int32 shard, int32 lost, int64 turn,
+									  int64 from, ShardTurnVisit visit, void *arg);
 
 /* The point of a turn in a shard's history, which is below its end: by its record, or the one behind it. False: neither is stored any more. */
 extern bool shard_turn_log_find(int32 type_id, int32 shard, int64 turn, ShardTurnPoint *point);
