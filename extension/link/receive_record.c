@@ -329,6 +329,10 @@ store_all(Store *store)
 		if (store->rows[lane].len > 0)
 			shard_turn_log_append(lane, store->rows[lane].data, store->rows[lane].len);
 	(void) shard_log_flush();
+	for (int i = 0; i < store->n_items; i++)
+		if (store->items[i].changed)
+			shard_copy_end_reserve(&store->items[i].key);
+	shard_fault("copy_ends_reserved");
 	shard_fault("store_before_commit");
 	committing = store;
 	shard_callee_commit();

@@ -242,10 +242,20 @@ shard_copy_end_promise(const ShardCopySetKey *key, int32 epoch)
 	dshash_release_lock(table, entry);
 }
 
+/* To look for the entry is what put does, too: the memory that it is in is mapped by then. */
+void
+shard_copy_end_reserve(const ShardCopySetKey *key)
+{
+	CopySetEntry *entry = attach(false) ? dshash_find(table, key, true) : NULL;
+
+	if (entry != NULL)
+		dshash_release_lock(table, entry);
+}
+
 void
 shard_copy_end_put(const ShardCopySetKey *key, const ShardReplicaCopy *copy)
 {
-	CopySetEntry *entry = dshash_find(table, key, true);
+	CopySetEntry *entry = attach(false) ? dshash_find(table, key, true) : NULL;
 	int32 promise;
 
 	if (entry == NULL)

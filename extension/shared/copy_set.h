@@ -84,7 +84,17 @@ shard_copy_end_found(const ShardCopySetKey *key, Oid extension, const ShardRepli
 /* The lane's worker, in its turn: nothing of an older epoch is stored any more. What an abort leaves does no harm. */
 extern void shard_copy_end_promise(const ShardCopySetKey *key, int32 epoch);
 
-/* At the commit of what was stored, before the lane's lock is released. */
+/*
+ * In the transaction that stores, under the lane's lock, when all else is done: put may need no more memory than this process has
+ * by then. An error, as a rule 53200, if it cannot be had: nothing was stored.
+ */
+extern void shard_copy_end_reserve(const ShardCopySetKey *key);
+
+/*
+ * At the commit of what was stored, before the lane's lock is released. If other processes have made the table larger since reserve,
+ * and this one cannot map that, the error ends the server (PANIC), as a commit cannot be undone: ends are found again in the log at
+ * its start, so none is older than what was acknowledged. No entry: the type is gone.
+ */
 extern void shard_copy_end_put(const ShardCopySetKey *key, const ShardReplicaCopy *copy);
 
 /* The home's worker, at any time: records of turns below are needed no more. Below the newest turn. */
