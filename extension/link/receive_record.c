@@ -14,7 +14,8 @@
  *
  * Who is home of a shard, and in which epoch, is what the lane's worker has met of the map of the cluster (T6). For a newer
  * home a call waits a moment, as for rows of its epoch (X3); what is still unknown then is left out of the answer, and asked
- * again. The bytes come from anywhere: a call with one bad byte is refused as a whole.
+ * again. The bytes come from anywhere. Where an offer, or a record, ends is needed for all that comes behind: if that is not to
+ * be seen, the call is refused as a whole. Records that are no good otherwise are refused for their shard alone.
  */
 #include "postgres.h"
 
@@ -50,6 +51,7 @@ typedef struct StoreItem
 	ShardCopySetKey key;
 	ShardReplicaOffer offer;
 	ShardReader records; /* n_records of them */
+	bool damaged;		 /* they are not */
 	bool judged;		 /* else nothing is answered */
 	bool changed;		 /* the twin */
 	ShardReplicaCopy copy;
@@ -100,30 +102,62 @@ damaged(const Store *store, const char *what)
 					   "Nothing of it was taken.");
 }
 
-/* Do the records belong to the offer, one behind the other, as a copy stores them? */
+/* Says that records of the caller are no good. */
+static void
+report_damaged(const Store *store, const StoreItem *item, const char *what)
+{
+	int32 from = store->callee.header.from;
+	const char *more;
+
+	if (shard_told_may(store->callee.db, from, "damaged records", 0, &more))
+		ereport(WARNING,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("turn records of shard %d of type %d that node %d has sent are damaged%s",
+						item->offer.shard, item->offer.type_id, from, more),
+				 errdetail("What is damaged: %s. Nothing of the shard was taken.", what)));
+}
+
+/* Does the record belong to the offer, behind that point, as a copy stores it? */
+static bool
+is_in_place(const StoreItem *item, const ShardTurnRecord *record, const ShardTurnPoint *end)
+{
+	ShardTurnPoint before = shard_turn_record_before(record);
+
+	return record->type_id == item->offer.type_id && record->shard == item->offer.shard &&
+		   record->epoch <= item->offer.epoch && record->inputs.at == record->inputs.end &&
+		   (end == NULL || shard_turn_point_equal(&before, end));
+}
+
+/* Reads the records of an offer, good or not. */
 static void
 check_records(const Store *store, StoreItem *item, ShardReader *section)
 {
 	ShardTurnRecord record;
 	ShardTurnFault fault;
 	ShardTurnPoint end = {0};
+	const char *what = NULL;
 
 	item->records = *section;
 	for (int i = 0; i < item->offer.n_records; i++)
 	{
-		ShardTurnPoint before;
+		ShardReader next = *section;
 
-		if (!shard_turn_record_next(section, &record, &fault))
-			damaged(store, psprintf("a turn record (%s)", shard_turn_fault_names[fault]));
-		before = shard_turn_record_before(&record);
-		if (record.type_id != item->offer.type_id || record.shard != item->offer.shard ||
-			record.epoch > item->offer.epoch || record.inputs.at != record.inputs.end ||
-			(i > 0 && !shard_turn_point_equal(&before, &end)))
-			damaged(store, "the place of a turn record");
-		end = shard_turn_record_point(&record);
+		if (!shard_turn_record_skip(section))
+			damaged(store, "the length of a turn record");
+		if (what != NULL)
+			continue;
+		if (!shard_turn_record_next(&next, &record, &fault))
+			what = shard_turn_fault_names[fault];
+		else if (!is_in_place(item, &record, i > 0 ? &end : NULL))
+			what = "the place of a record";
+		else
+			end = shard_turn_record_point(&record);
 		CHECK_FOR_INTERRUPTS();
 	}
 	item->records.end = section->at;
+	item->damaged = what != NULL;
+	if (what != NULL)
+		report_damaged(store, item, what);
 }
 
 /* Offers of a section, behind those before them. */
@@ -287,7 +321,9 @@ take_item(Store *store, StoreItem *item)
 	item->judged = true;
 	item->copy = end.copy;
 	released = end.copy.released;
-	if (offer->n_records > 0)
+	if (item->damaged)
+		verdict = SHARD_REPLICA_DAMAGED;
+	else if (offer->n_records > 0)
 		verdict = take_records(store, item, &sender);
 	else
 		/* what it tells alone is about what is here already */

@@ -160,21 +160,24 @@ low_of(const ShipItem *item)
 	const ShardShardKey *key = &item->key;
 	const ShardTurnChain *chain = shard_turn_chain_get(key->type_id, key->shard, item->shard->lost);
 
-	if (chain == NULL || item->ship.from < chain->kept || item->ship.to > chain->end.turn)
-		ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR),
-						errmsg("turn " INT64_FORMAT " of shard %d of type %d is not known any more",
-							   item->ship.from, key->shard, key->type_id)));
+	/* if it is nowhere, that is found when it is looked for */
+	if (chain == NULL || item->ship.from < chain->kept || item->ship.from > chain->end.turn)
+		return 0;
 	return chain->low[item->ship.from - chain->kept];
 }
 
-/* Raises that a record which is needed is nowhere. */
+/* Says that a record which is needed is nowhere. The node has to have a copy of that shard; others go on. */
 static void
-report_lost(const ShipItem *item)
+report_lost(const Draft *draft, const ShipItem *item)
 {
-	ereport(ERROR, (errcode(ERRCODE_DATA_CORRUPTED),
-					errmsg("turn record " INT64_FORMAT " of shard %d of type %d is gone",
-						   item->ship.from, item->shard->key.shard, item->shard->key.type_id),
-					errdetail("It is neither in the inbox nor in table shard.turn_kept.")));
+	ereport(WARNING,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("turn record " INT64_FORMAT " of shard %d of type %d is gone", item->ship.from,
+					item->key.shard, item->key.type_id),
+			 errdetail("It is neither in the inbox nor in table shard.turn_kept, and the copy at "
+					   "node %d needs it.",
+					   draft->link->node)));
+	shard_replica_is_lacking(&item->shard->home, draft->link->node);
 }
 
 /*
@@ -230,7 +233,7 @@ cut(Draft *draft, ShipItem *item)
 	if (item->ship.from > item->ship.to)
 		return;
 	if (lacks_first(item) && draft->bytes < CALL_BYTES)
-		report_lost(item);
+		report_lost(draft, item);
 	while (turn <= item->ship.to && item->records[turn - item->ship.from].len > 0)
 		turn++;
 	item->ship.to = turn - 1;

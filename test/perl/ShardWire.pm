@@ -224,7 +224,7 @@ sub offer
 sub stored
 {
 	my ($answer) = @_;
-	my @names = qw(none store replace stored need needs-copy refused ahead forked broken);
+	my @names = qw(none store replace stored need needs-copy refused ahead forked broken damaged);
 	my ($hex) = $answer =~ /\\x([0-9a-f]+)/ or return $answer;
 	my @numbers = map { _number($_) } pack('H*', $hex) =~ /([\x80-\xff]*[\x00-\x7f])/gs;
 	my @lines;

@@ -23,8 +23,9 @@ $_->wait_value(q{SELECT count(DISTINCT shard) FROM shard_replicas}, 12, 'all hom
 
 # A shard whose home is not the coordinator, and its backup, which is to come back while the home is away.
 my $coordinator = $cluster->coordinator($nodes[0])->n;
-my ($shard, $home_n, $backup_n) = split /\|/, $nodes[0]->sql(qq{SELECT h.shard, h.node, b.node FROM shard_replicas h JOIN shard_replicas b USING (shard)
-	WHERE h.role = 'home' AND b.role = 'backup' AND h.node <> $coordinator ORDER BY 1 LIMIT 1});
+# Two shards of that home and that backup.
+my ($shard, $beside, $home_n, $backup_n) = split /\|/, $nodes[0]->sql(qq{SELECT min(h.shard), max(h.shard), h.node, b.node FROM shard_replicas h JOIN shard_replicas b USING (shard)
+	WHERE h.role = 'home' AND b.role = 'backup' AND h.node <> $coordinator GROUP BY 3, 4 HAVING count(*) > 1 ORDER BY 1 LIMIT 1});
 my ($home, $backup) = map { $cluster->node($_) } $home_n, $backup_n;
 my ($other) = grep { $_->n != $home_n && $_->n != $backup_n } @nodes;
 my $type = $backup->sql(q{SELECT type_id FROM shard.type WHERE type_name = 'kept'});
@@ -81,16 +82,28 @@ is((ShardWire::Member->new($other, $backup, 'nobody')->call(call_sql('store', $h
 
 # --- bytes -------------------------------------------------------------------------------------------
 
-refused('a record that was changed', offer(@of, records => [ { bytes => $record[4]{bytes} =~ s/.\x00{4}\z/\x7f\x00\x00\x00\x00/sr } ]));
-refused('one with inputs', offer(@of, records => [ { bytes => $record[4]{bytes} =~ s/\x00{4}\z/\x02\x00\x00\x00\x02\x02/r } ]));
-refused('one of another shard', offer(@of, records => [ turn_record(type_id => $type, shard => ($shard + 1) % 12) ]));
-refused('one of a newer epoch than its home', offer(@of, records => [ turn_record(@of, epoch => 1, before => $record[3]) ]));
-refused('records that do not follow one another', offer(@of, records => [ @record[ 4, 6 ] ]));
+sub bad { my ($what, @records) = @_; is(answer(offer(@of, records => \@records)), "$shard: damaged 0 0", $what); return; }
+
+my $changed = { bytes => $record[4]{bytes} =~ s/.\x00{4}\z/\x7f\x00\x00\x00\x00/sr };
+bad('a record that was changed', $changed);
+bad('one with inputs', { bytes => $record[4]{bytes} =~ s/\x00{4}\z/\x02\x00\x00\x00\x02\x02/r });
+bad('one of another shard', turn_record(type_id => $type, shard => ($shard + 1) % 12));
+bad('one of a newer epoch than its home', turn_record(@of, epoch => 1, before => $record[3]));
+bad('records that do not follow one another', @record[ 4, 6 ]);
+my @beside = (type_id => $type, shard => $beside);
+is(answer(offer(@of, records => [$changed]), offer(@beside, records => [ turn_record(@beside) ])), "$shard: damaged 0 0, $beside: stored 1 0", 'a shard beside it is stored');
 refused('fewer than it says', substr(offer(@of, records => [ $record[4] ]), 0, -1));
 refused('a shard twice', offer(@of, asks => {}) . offer(@of, asks => {}));
 srand(7);
 says(ShardWire::mutate(offer(@of, records => [ $record[4] ]))) for 1 .. 20;
 is(answer(offer(@of, asks => $record[3])), "$shard: stored 3 0", 'nothing of it was taken');
+
+# --- errors right before the commit -------------------------------------------------------------------
+
+$backup->server->set_fault('copy_ends_reserved', 'error');
+like(answer(offer(@of, records => [ $record[4] ])), qr/XX000.*copy_ends_reserved/s, 'where a copy ends is not to be had');
+is(answer(offer(@of, asks => $record[3])), "$shard: stored 3 0", 'so nothing was stored');
+$backup->server->clear_fault;
 
 # --- crashes -----------------------------------------------------------------------------------------
 
@@ -114,7 +127,7 @@ unless (ShardMutant::prove(
 		promise => 'records leave the log, are compared with, and followed, also where another content has the number',
 		broken_by => ['RECORDS_LEAVE_WITH_LOG'],
 		run => sub {
-			my $kept = $backup->sql(q{SELECT string_agg(turn::text, ' ' ORDER BY turn) FROM shard.turn_kept});
+			my $kept = $backup->sql(qq{SELECT string_agg(turn::text, ' ' ORDER BY turn) FROM shard.turn_kept WHERE shard = $shard});
 			my $followed = answer(offer(@of, records => [ @record[ 2 .. 5 ] ]));
 			my $other = answer(offer(@of, records => [ turn_record(@of, before => $record[1], outputs => 9) ]));
 			return ("$kept; $followed; $other", "1 2 3 4; $shard: stored 5 0; $shard: forked 0 0");
@@ -130,6 +143,10 @@ $backup->wait_until('SELECT EXISTS (SELECT FROM shard_replicas)', 'the backup to
 ShardCluster::wait_for_condition(sub { answer(offer(@of, asks => $record[5])) eq "$shard: stored 5 0" }, 'the copy to stand where it stood');
 is(answer(offer(@of, records => [ $record[6] ])), "$shard: stored 6 0", 'and it goes on, too');
 
+# --- the home comes back, which has made none of that --------------------------------------------------
+
 $home->server->start;
 $cluster->wait_up;
+$home->wait_until(qq{SELECT EXISTS (SELECT FROM shard_health() h, unnest(h.problems) p WHERE p ~ 'copies at node $backup_n cannot follow.*shard ($shard|$beside) of entity type "kept".*other turns')},
+	'health to name copies that cannot follow');
 done_testing();

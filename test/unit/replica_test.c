@@ -382,6 +382,24 @@ test_lacking(void)
 	answer(2, SHARD_REPLICA_NEED, 0, 3);
 	ok(shard_replica_peer(&home, 2)->acked == 2 && home.released == 5,
 	   "who has dropped its copy has acknowledged nothing of it any more");
+	start(5, 1);
+	shard_replica_passed(&home, 5);
+	ship(2);
+	shard_replica_is_lacking(&home, 2);
+	is_int(shard_replica_peer(&home, 2)->state, SHARD_REPLICA_UNASKED,
+		   "who is called is left to the answer");
+	answer(2, SHARD_REPLICA_STORED, 3, 0);
+	shard_replica_is_lacking(&home, 2);
+	ok(shard_replica_peer(&home, 2)->state == SHARD_REPLICA_LACKS && !ship(2),
+	   "who needs a record that is gone needs a copy");
+	start(5, 1);
+	shard_replica_passed(&home, 5);
+	ship(2);
+	answer(2, SHARD_REPLICA_STORED, 3, 0);
+	ship(2);
+	answer(2, SHARD_REPLICA_DAMAGED, 0, 0);
+	ok(shard_replica_peer(&home, 2)->state == SHARD_REPLICA_PARTED && !ship(2),
+	   "to who finds records damaged they are not shipped without end");
 }
 
 static void

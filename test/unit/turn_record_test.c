@@ -185,6 +185,22 @@ test_row(void)
 	   "then comes the end");
 	free(copy);
 
+	reader = reader_of(row.data, row.len, &copy);
+	copy[row.len - 1] ^= 1;
+	ok(shard_turn_record_skip(&reader) && shard_turn_record_next(&reader, &record, &fault) == false,
+	   "the first one is passed over, the second is damaged");
+	free(copy);
+	reader = reader_of(row.data, row.len, &copy);
+	ok(shard_turn_record_skip(&reader) && shard_turn_record_skip(&reader) &&
+		   reader.at == reader.end,
+	   "each ends where the next one begins");
+	ok(!shard_turn_record_skip(&reader), "behind them is none");
+	free(copy);
+	reader = reader_of(row.data, row.len - 1, &copy);
+	ok(shard_turn_record_skip(&reader) && !shard_turn_record_skip(&reader),
+	   "nor is one that is cut");
+	free(copy);
+
 	reader = reader_of(call.data, call.len, &copy);
 	ok(shard_turn_record_next(&reader, &shipped, &fault) && reader.at == reader.end,
 	   "what is shipped is a record");

@@ -372,6 +372,20 @@ shard_turn_record_next(ShardReader *reader, ShardTurnRecord *record, ShardTurnFa
 	return shard_wire_taken(reader, *fault == SHARD_TURN_SOUND, record, sizeof(*record));
 }
 
+bool
+shard_turn_record_skip(ShardReader *reader)
+{
+	ShardReader inputs;
+	uint32 length;
+	uint32 sum;
+
+	if (!get_four(reader, &length) || !get_four(reader, &sum) ||
+		length > (uint64) (reader->end - reader->at) || length > PG_INT32_MAX - FRAME_BYTES)
+		return false;
+	reader->at += length;
+	return get_counted(reader, &inputs);
+}
+
 int
 shard_turn_record_ship_len(const ShardTurnRecord *record)
 {

@@ -140,6 +140,9 @@ extern const char *const
 extern bool
 shard_turn_record_next(ShardReader *reader, ShardTurnRecord *record, ShardTurnFault *fault);
 
+/* Passes over the next record, whatever it says. False: where it ends is not to be seen. */
+extern bool shard_turn_record_skip(ShardReader *reader);
+
 /* Appends the record without its inputs, as a copy stores it, and as it stands in a call. */
 extern void shard_turn_record_ship(StringInfo out, const ShardTurnRecord *record);
 extern int shard_turn_record_ship_len(const ShardTurnRecord *record);

@@ -13,11 +13,9 @@
 
 /* ---- the copy's side ------------------------------------------------------------------------- */
 
-const char *const shard_replica_verdict_names[SHARD_REPLICA_VERDICTS] = {"none",	"store",
-																		 "replace", "stored",
-																		 "need",	"need copy",
-																		 "refused", "ahead",
-																		 "forked",	"broken"};
+const char *const shard_replica_verdict_names[SHARD_REPLICA_VERDICTS] = {
+	"none",	   "store", "replace", "stored", "need",   "need copy",
+	"refused", "ahead", "forked",  "broken", "damaged"};
 
 /* Who may say that of the shard, by the epoch of what is said (T6, Q8, Q9). STORE: the sender may. */
 static ShardReplicaVerdict
@@ -502,6 +500,17 @@ shard_replica_call_lost(ShardReplicaHome *home, int32 node)
 
 	if (peer != NULL)
 		step(peer, SHARD_REPLICA_CALL_LOST);
+}
+
+void
+shard_replica_is_lacking(ShardReplicaHome *home, int32 node)
+{
+	ShardReplicaPeer *peer = find_peer(home, node);
+
+	if (peer == NULL || peer->calling)
+		return;
+	if (step(peer, SHARD_REPLICA_NEEDS_COPY))
+		peer->acked = 0;
 }
 
 int64

@@ -54,10 +54,12 @@ typedef enum ShardReplicaVerdict
 	SHARD_REPLICA_REFUSED = 6,	 /* a newer home is known here: answer with the newest fact */
 	SHARD_REPLICA_AHEAD = 7,	 /* the sender's epoch is not: the call waits, as X3 has it */
 	SHARD_REPLICA_FORKED = 8,	 /* the sender was put back: Q23 */
-	SHARD_REPLICA_BROKEN = 9	 /* what is released contradicts it: the copy stops, loudly */
+	SHARD_REPLICA_BROKEN = 9,	 /* what is released contradicts it: the copy stops, loudly */
+	SHARD_REPLICA_DAMAGED =
+		10 /* what was offered are no records of the shard that follow one another */
 } ShardReplicaVerdict;
 
-#define SHARD_REPLICA_VERDICTS 10
+#define SHARD_REPLICA_VERDICTS 11
 extern const char *const shard_replica_verdict_names[SHARD_REPLICA_VERDICTS];
 
 /*
@@ -134,8 +136,9 @@ typedef enum ShardReplicaState
 	SHARD_REPLICA_UNASKED = 0, /* what it has is not known: ask */
 	SHARD_REPLICA_FOLLOWS = 1, /* it is known what to ship next */
 	SHARD_REPLICA_LACKS = 2,   /* it needs a copy (Q16): nothing is shipped */
-	SHARD_REPLICA_LEFT = 3,	 /* it knows of a newer home: the fact will come; nothing is shipped */
-	SHARD_REPLICA_PARTED = 4 /* home or copy was put back (Q23): nothing is shipped */
+	SHARD_REPLICA_LEFT = 3, /* it knows of a newer home: the fact will come; nothing is shipped */
+	SHARD_REPLICA_PARTED =
+		4 /* home or copy was put back (Q23), or the home's records are damaged: nothing is shipped */
 } ShardReplicaState;
 
 typedef enum ShardReplicaEvent
@@ -144,7 +147,7 @@ typedef enum ShardReplicaEvent
 	SHARD_REPLICA_NEEDS,			/* it needs records that the home has */
 	SHARD_REPLICA_NEEDS_COPY,		/* it needs what the home has not (any more), or says so */
 	SHARD_REPLICA_REFUSES,			/* it knows of a newer home */
-	SHARD_REPLICA_PARTS,			/* it says FORKED or BROKEN */
+	SHARD_REPLICA_PARTS,			/* it says FORKED, BROKEN or DAMAGED */
 	SHARD_REPLICA_CALL_LOST			/* whether the call was met is not known */
 } ShardReplicaEvent;
 
@@ -232,6 +235,9 @@ shard_replica_shipped(ShardReplicaHome *home, int32 node, const ShardReplicaShip
  */
 extern bool
 shard_replica_answered(ShardReplicaHome *home, int32 node, const ShardReplicaAnswer *answer);
+
+/* No call is under way, and a record that the node needs is not here: it needs a copy. The caller says so loudly. */
+extern void shard_replica_is_lacking(ShardReplicaHome *home, int32 node);
 
 /* The call failed, or was given up, or its answer said nothing of the shard: what the node has is to be asked for again. */
 extern void shard_replica_call_lost(ShardReplicaHome *home, int32 node);
