@@ -106,7 +106,7 @@ clear(ShardReplicaShard *shard)
 	if (shard->ungated)
 		dlist_delete(&shard->ungated_node);
 	shard->ungated = false;
-	shard->waiting = shard->later = 0;
+	shard->waiting = shard->later = shard->noted = 0;
 	shard->columns = 0;
 }
 
@@ -318,21 +318,35 @@ shard_replica_shards_due(void)
 	return dlist_is_empty(&ungated) ? -1 : FLUSHED_MS;
 }
 
-bool
-shard_replica_shards_are_released(void)
+static void
+note(ShardReplicaShard *shard, void *arg)
 {
-	HASH_SEQ_STATUS all;
-	ShardReplicaShard *shard;
+	shard->noted = shard->home.end.turn;
+}
 
-	if (!shard_replica_any())
-		return true;
-	hash_seq_init(&all, table);
-	while ((shard = hash_seq_search(&all)) != NULL)
-	{
-		if (!shard->begun || shard_replica_is_released(&shard->home, shard->home.end.turn))
-			continue;
-		hash_seq_term(&all);
-		return false;
-	}
-	return true;
+void
+shard_replica_shards_note(void)
+{
+	shard_replica_shard_each(note, NULL);
+}
+
+static void
+has_shown(ShardReplicaShard *shard, void *arg)
+{
+	bool *all = arg;
+
+#ifdef SHARD_MUTANT_DRAIN_WAITS_FOR_NEWER
+	shard->noted = shard->home.end.turn;
+#endif
+	*all &= shard_replica_is_released(&shard->home, shard->noted) &&
+			shard_outputs_undone(shard) > shard->noted;
+}
+
+bool
+shard_replica_shards_have_shown(void)
+{
+	bool all = true;
+
+	shard_replica_shard_each(has_shown, &all);
+	return all;
 }

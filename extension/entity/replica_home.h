@@ -26,6 +26,7 @@ typedef struct ShardReplicaWait
 	/* released: false: the home has ended before that, and what the turn has done may be discarded */
 	void (*end)(struct ShardReplicaWait *wait, bool released);
 
+	Size bytes; /* of memory that it takes */
 	dlist_node node;
 	int64 turn;
 } ShardReplicaWait;
@@ -53,6 +54,10 @@ typedef struct ShardReplicaShard
 	dlist_node due_node;
 	bool due;	/* in the list of those of which some are released */
 	int64 done; /* outputs up to this oseq were appended */
+
+	int64 noted; /* shard_drain waits for turns up to this one */
+
+	Size held; /* bytes of what waits: replies, marks, outputs */
 
 	uint32
 		columns; /* version of the columns that its records have told last; 0: none yet (record_image.c) */
@@ -124,8 +129,22 @@ extern void shard_replica_shard_follow(ShardReplicaShard *shard);
 extern bool shard_replica_shard_has_to_wait(const ShardReplicaShard *shard);
 extern void shard_replica_shard_wait(ShardReplicaShard *shard, ShardReplicaWait *wait);
 
-/* Whether all committed turns of all of them are released. */
-extern bool shard_replica_shards_are_released(void);
+/* What waits already waits for the newest turn from now on. */
+extern void shard_replica_shard_wait_on(ShardReplicaShard *shard, ShardReplicaWait *wait);
+
+/* What waits of the shard takes so many bytes more, or less. */
+extern void shard_replica_shard_hold(ShardReplicaShard *shard, Size bytes);
+extern void shard_replica_shard_let_go(ShardReplicaShard *shard, Size bytes);
+
+/* Whether so much of the shard waits that it does nothing more until some of that is released (Q45). */
+extern bool shard_replica_shard_rests(int32 type_id, int32 shard);
+
+/*
+ * For shard_drain: notes which turns of all of them have committed by now; and whether all that were noted last are released,
+ * and what they told was appended. A shard that has ended, or begun anew, is not waited for.
+ */
+extern void shard_replica_shards_note(void);
+extern bool shard_replica_shards_have_shown(void);
 
 /*
  * Between turns: turns that the gate has let pass are released, if nobody else is to be waited for. If something waits for

@@ -285,6 +285,7 @@ shard_region_follow_drain(ShardRegion *region, bool clean)
 	{
 		drain->passed = true;
 		drain->outbox = shard_outbox_mark();
+		shard_replica_shards_note();
 	}
 
 	/*
@@ -292,7 +293,7 @@ shard_region_follow_drain(ShardRegion *region, bool clean)
 	 * what of them is still kept here, the next start asks for.
 	 */
 	if (!drain->passed || !shard_outbox_passed(drain->outbox, shard_worker_lingers()) ||
-		!shard_replica_shards_are_released())
+		!shard_replica_shards_have_shown())
 		return;
 	pg_atomic_write_u64(&region->slot->drain_done, drain->number);
 	drain->number = 0;
