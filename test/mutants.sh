@@ -94,6 +94,7 @@ declare -A noticed_by=(
   [COPIES_OF_GONE_TYPES]=test/t/366_gone_types_have_no_copies.pl  # copies stay in memory when their type is gone
   [GIVEN_UP_TURNS_READ]=test/t/367_what_was_given_up_is_not_told.pl  # outputs of a history that was given up leave after a start
   [DRAIN_WAITS_FOR_NEWER]=test/t/368_drain_waits_for_what_was_there.pl  # shard_drain waits for a moment at which nothing waits for copies
+  [WAITS_WITHOUT_BOUND]=test/t/369_homes_rest_when_too_much_waits.pl  # a home keeps whatever waits for its copies in memory
   [STORED_UNGATED]=test/t/071_answers_wait_for_the_gate.pl  # a copy acknowledges what another call has stored and not flushed
   [QUARANTINE_LEFT]=$remembered_move  # entities that cannot start are as others at the new home of their shard
   [ARRIVAL_UNSEEN]=$remembered_move   # remembered entities of a shard that comes do not start

@@ -140,6 +140,7 @@ make_waiting(const ShardReply *reply, XLogRecPtr lsn)
 	Waiting *waiting = palloc0(sizeof(Waiting));
 
 	waiting->wait.end = end_waiting;
+	waiting->wait.bytes = ALLOCSET_SMALL_INITSIZE + reply->len;
 	waiting->context = context;
 	waiting->lsn = lsn;
 	waiting->request = *reply->request;
@@ -252,6 +253,10 @@ shard_deliver_why_not(const ShardRequest *request)
 	if (local != NULL && shard_turn_puts_off(local))
 		return "Its type has used up its share of the worker's time: the worker looks first for "
 			   "what other types have to do.";
+	if (shard_replica_shard_rests(request->type_id, request->shard))
+		return psprintf("Shard %d of its type rests: as much of what it did as may waits for its "
+						"copies; see shard_health().",
+						request->shard);
 	if (local != NULL && shard_pause_until(local, request->shard) != 0)
 		return psprintf("Shard %d of its type pauses until %s: a message of it has failed.",
 						request->shard,

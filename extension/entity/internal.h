@@ -8,7 +8,7 @@
  *		turn_limit turn_log restart stop_row passivate cache remember life local_type handler crash held
  *		state_reshard state_copy state_purge state_orphan state_structure state_walk state state_table state_door state_hold
  *		request_refuse request timer timer_due timer_table request_message timer_message content timer_time
- *		replica_home outputs record
+ *		replica_home outputs replica_hold record
  */
 #pragma once
 
@@ -16,6 +16,7 @@
 
 #include "entity/execution.h"
 #include "entity/held.h"
+#include "entity/replica_home.h"
 #include "entity/state.h"
 #include "entity/stuck.h"
 #include "entity/turn.h"
@@ -456,7 +457,9 @@ extern TimestampTz shard_pause_search(const ShardLocalType *local, int shard);
 static inline TimestampTz
 shard_pause_until(const ShardLocalType *local, int shard)
 {
-	return likely(dlist_is_empty(&shard_turn.pauses)) ? 0 : shard_pause_search(local, shard);
+	return likely(dlist_is_empty(&shard_turn.pauses) && !shard_replica_any())
+			   ? 0
+			   : shard_pause_search(local, shard);
 }
 
 /* ---- history.c: failures of an entity --------------------------------------------------------- */

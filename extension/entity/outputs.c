@@ -38,6 +38,7 @@ typedef struct Outputs
 	int64 turn;
 	int64 first; /* oseq of the first one */
 	int count;
+	Size held; /* what counts as waiting */
 	int len;
 	char *
 		items; /* ShardTurnOutput, one after the other; NULL: they are to be read from the record */
@@ -125,6 +126,8 @@ shard_outputs_add(ShardReplicaShard *shard, const ShardTurnRecord *record, Shard
 	outputs->first = record->first_oseq;
 	outputs->count = record->n_outputs;
 	take_items(outputs, items, MOST_WAITING);
+	outputs->held = sizeof(Outputs) + (items.end - items.at);
+	shard_replica_shard_hold(shard, outputs->held);
 	dlist_push_tail(&shard->outputs, &outputs->node);
 }
 
@@ -140,6 +143,7 @@ shard_outputs_done(ShardReplicaShard *shard, int64 oseq)
 			break;
 		dlist_delete(&first->node);
 		drop_items(first);
+		shard_replica_shard_let_go(shard, first->held);
 		pfree(first);
 	}
 }

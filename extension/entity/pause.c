@@ -8,12 +8,17 @@
  * until which it waits. So a pause is as durable as the message, moves with it, and ends with it, whatever becomes of it;
  * here is only a list of the entities that have such a message, few at any time, and mostly none. If the process dies
  * right here, the next one reads the same rows.
+ *
+ * A shard with replicas pauses, too, while as much of it waits for its copies as may (Q45): as long as that lasts, in memory.
  */
 #include "postgres.h"
 
 #include "entity/internal.h"
 
 #include "base/compat.h"
+
+/* For so long, then it is looked at again. */
+#define REST_MS 200
 
 static void
 set_pausing(ShardEntity *entity, bool is)
@@ -86,5 +91,7 @@ shard_pause_search(const ShardLocalType *local, int shard)
 		if (entity->wait.pauses && entity->wait.not_before > shard_turn.now)
 			until = Max(until, entity->wait.not_before);
 	}
+	if (local->type->replicas > 0 && shard_replica_shard_rests(local->type->type_id, shard))
+		until = Max(until, TimestampTzPlusMilliseconds(shard_turn.now, REST_MS));
 	return until;
 }

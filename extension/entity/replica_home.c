@@ -93,6 +93,7 @@ end_waits(ShardReplicaShard *shard, int64 turn, bool released)
 		if (wait->turn > turn)
 			break;
 		dlist_delete(&wait->node);
+		shard_replica_shard_let_go(shard, wait->bytes);
 		wait->end(wait, released);
 	}
 }
@@ -241,6 +242,23 @@ shard_replica_shard_wait(ShardReplicaShard *shard, ShardReplicaWait *wait)
 {
 	wait->turn = shard->home.end.turn;
 	dlist_push_tail(&shard->waits, &wait->node);
+	shard_replica_shard_hold(shard, wait->bytes);
+}
+
+void
+shard_replica_shard_wait_on(ShardReplicaShard *shard, ShardReplicaWait *wait)
+{
+	wait->turn = shard->home.end.turn;
+	dlist_delete(&wait->node);
+	dlist_push_tail(&shard->waits, &wait->node);
+}
+
+bool
+shard_replica_shard_rests(int32 type_id, int32 shard)
+{
+	const ShardReplicaShard *found = shard_replica_shard_find(type_id, shard);
+
+	return found != NULL && shard_replica_shard_holds_much(found);
 }
 
 /* Turns that the gate has let pass move up. */

@@ -132,9 +132,10 @@ extern void shard_replica_shard_wait(ShardReplicaShard *shard, ShardReplicaWait 
 /* What waits already waits for the newest turn from now on. */
 extern void shard_replica_shard_wait_on(ShardReplicaShard *shard, ShardReplicaWait *wait);
 
-/* What waits of the shard takes so many bytes more, or less. */
+/* replica_hold.c: what waits of the shard takes so many bytes more, or less; and whether that, or all that waits, is too much. */
 extern void shard_replica_shard_hold(ShardReplicaShard *shard, Size bytes);
 extern void shard_replica_shard_let_go(ShardReplicaShard *shard, Size bytes);
+extern bool shard_replica_shard_holds_much(const ShardReplicaShard *shard);
 
 /* Whether so much of the shard waits that it does nothing more until some of that is released (Q45). */
 extern bool shard_replica_shard_rests(int32 type_id, int32 shard);

@@ -16,6 +16,7 @@
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "utils/array.h"
+#include "utils/hsearch.h"
 #include "utils/memutils.h"
 
 #include "core/base/message.h"
@@ -339,15 +340,55 @@ typedef struct WaitingMark
 	ShardReplicaWait wait; /* the first field */
 	int32 origin;
 	ShardDone done;
+	struct WaitingMark *next; /* of the same origin, for a later turn */
 } WaitingMark;
+
+/*
+ * The marks of a shard that wait for one origin: two at most. The first one is told when its turn is released; the second
+ * says what came since, for the newest of those turns, and is the first one then.
+ */
+typedef struct OriginMarks
+{
+	int32 type_id; /* key: these three */
+	int32 shard;
+	int32 origin;
+	WaitingMark *first;
+} OriginMarks;
+
+static HTAB *waiting_marks = NULL;
+
+static OriginMarks *
+marks_of(int32 type_id, int32 shard, int32 origin)
+{
+	int32 key[3] = {type_id, shard, origin};
+	OriginMarks *marks;
+	bool found;
+
+	if (waiting_marks == NULL)
+	{
+		HASHCTL info = {.keysize = sizeof(key), .entrysize = sizeof(OriginMarks)};
+
+		info.hcxt = shard_routing.context;
+		waiting_marks =
+			hash_create("shard marks that wait", 64, &info, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	}
+	marks = hash_search(waiting_marks, key, HASH_ENTER, &found);
+	if (!found)
+		marks->first = NULL;
+	return marks;
+}
 
 static void
 end_mark(ShardReplicaWait *wait, bool released)
 {
 	WaitingMark *mark = (WaitingMark *) wait;
+	OriginMarks *marks = marks_of(mark->done.type_id, mark->done.shard, mark->origin);
 
 	if (released)
 		shard_transport_announce(mark->origin, &mark->done, shard_routing.lsn);
+	marks->first = mark->next;
+	if (marks->first == NULL)
+		(void) hash_search(waiting_marks, marks, HASH_REMOVE, NULL);
 	pfree(mark);
 }
 
@@ -355,6 +396,7 @@ bool
 shard_routing_set_holds_mark(const ShardRoute *route, int32 origin, int64 rseq)
 {
 	ShardReplicaShard *shard = shard_replica_shard_find(route->type_id, route->shard);
+	OriginMarks *marks;
 	WaitingMark *mark;
 
 #ifdef SHARD_MUTANT_MARKS_UNRELEASED
@@ -362,10 +404,21 @@ shard_routing_set_holds_mark(const ShardRoute *route, int32 origin, int64 rseq)
 #endif
 	if (shard == NULL || !shard_replica_shard_has_to_wait(shard))
 		return false;
+	marks = marks_of(route->type_id, route->shard, origin);
+	if (marks->first != NULL && (mark = marks->first->next) != NULL)
+	{
+		mark->done.rseq = Max(mark->done.rseq, rseq);
+		shard_replica_shard_wait_on(shard, &mark->wait);
+		return true;
+	}
 	mark = MemoryContextAlloc(shard_routing.context, sizeof(WaitingMark));
-	*mark = (WaitingMark){.wait = {.end = end_mark},
+	*mark = (WaitingMark){.wait = {.end = end_mark, .bytes = sizeof(WaitingMark)},
 						  .origin = origin,
 						  .done = {route->type_id, route->shard, rseq}};
+	if (marks->first == NULL)
+		marks->first = mark;
+	else
+		marks->first->next = mark;
 	shard_replica_shard_wait(shard, &mark->wait);
 	return true;
 }
