@@ -223,6 +223,7 @@ shard_turn_log_read_kept(int32 type_id, int32 shard, int64 from, int64 to, Shard
 
 	PushActiveSnapshot(GetLatestSnapshot());
 	shard_security_begin_system(&security);
+	from = Max(from, 1); /* the first turn there is */
 	while (from != 0 && from <= to)
 		from = read_some(type_id, shard, from, to, visit, arg, &goes_on);
 	shard_security_end(&security);
