@@ -1,6 +1,6 @@
 # The clock of a server is set back by an hour: a message in back-off waits for max_retry_backoff at most, as if it had failed
 # now (D16), with nothing else that wakes its worker; so do a start that failed (E14), a gap in an order (D25), and an entity that
-# was stopped and is remembered (E20).
+# was stopped and is remembered (E20). Nor does a worker wait that is to be started again.
 
 use strict;
 use warnings FATAL => 'all';
@@ -10,7 +10,7 @@ use Test::More;
 
 plan skip_all => 'a library that comes before that of the sanitizer' if $ENV{ASAN_OPTIONS};
 
-# The time of the server's processes is an hour ago as soon as the file is there.
+# The time of the server's processes is an hour ago as soon as the file is there, and two hours when another one is.
 my $folder = PostgreSQL::Test::Utils::tempdir;
 my $back = "$folder/back";
 my $library = "$folder/clock.so";
@@ -29,8 +29,7 @@ gettimeofday(struct timeval *restrict now, void *restrict zone)
 		*(void **) &real = dlsym(RTLD_NEXT, "gettimeofday");
 	if (real(now, zone) != 0)
 		return -1;
-	if (access("$back", F_OK) == 0)
-		now->tv_sec -= 3600;
+	now->tv_sec -= 3600 * ((access("$back", F_OK) == 0) + (access("$back.more", F_OK) == 0));
 	return 0;
 }
 END
@@ -89,4 +88,19 @@ is(sql("SELECT clock_timestamp() < '$before'::timestamptz - interval '50 min'"),
 sql('DELETE FROM closed');
 eval { $node->wait_until('SELECT count(*) = 5 FROM seen', 'all to be handled, before the hour is over') };
 is(all_seen(), 'again, number 1, number 3, started, told', 'nothing waits until the clock is where it was');
+
+# Each time that it fails a worker is started later: some seconds in the end.
+sub region { return sql(q{SELECT coalesce(min(pid), 0) FROM pg_stat_activity WHERE backend_type = 'shard region'}) }
+for my $time (1 .. 4)
+{
+	my $pid = region();
+	sql("SELECT pg_terminate_backend($pid)");
+	$node->wait_until(qq{SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = $pid}, 'a worker to end');
+	last if $time == 4;
+	$node->wait_until(qq{SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'shard region'}, 'another one');
+}
+PostgreSQL::Test::Utils::append_to_file("$back.more", '');
+sql(q{SELECT shard_tell('note', 'e', '"more"')});
+eval { $node->wait_until(q{SELECT count(*) = 1 FROM seen WHERE what = 'more'}, 'a worker, before the hour is over') };
+isnt(region(), 0, 'nor does a worker');
 done_testing();
