@@ -90,9 +90,10 @@ warn_of_lent_rights(Oid owner, Oid function, Oid author, const char *name)
 		 errdetail("The entity type belongs to \"%s\", and role \"%s\" can put any code into "
 				   "the function.",
 				   owner_name, author_name),
-		 errhint("Give the type to that role, by shard_alter(…, 'owner', '%s'); or the function "
-				 "to a superuser.",
-				 author_name)));
+		 errhint(
+			 "Give the type to that role, by shard_alter(type_name, 'owner', '%s'); or the function "
+			 "to a superuser.",
+			 author_name)));
 }
 
 void
