@@ -21,11 +21,13 @@ $cluster->drain;
 
 # --- lost, with messages under way ---------------------------------------------------------------
 
-# It stores these, and their sender does not hear of it: they may have been handled.
-$cluster->proxy->cut_reply($sender->n, $lost->n, 1, '^receive$');
+# It handles this, and its sender does not hear of it: it may have been handled.
+$cluster->proxy->hold($lost->n, $sender->n);
 $sender->sql(ShardCluster::tell_recorder($there[0], 'doubtful'));
-ShardCluster::wait_for_condition(sub { $cluster->proxy->fired > 0 }, 'a reply to be lost');
+$cluster->wait_recorded($there[0], $lost->n, 1 .. 3, 'doubtful');
 $lost->server->crash;
+$cluster->proxy->cut($lost->n, $sender->n);
+$cluster->proxy->heal;
 $sender->sql(join '', map { ShardCluster::tell_recorder($_, 'late') } @there);
 $sender->wait_until('SELECT NOT reachable FROM shard_members WHERE node = ' . $lost->n, 'the loss to be noticed');
 $sender->wait_until("SELECT array_to_string(problems, '; ') ~ 'node @{[$lost->n]}' FROM shard_health()", 'health to name it');
