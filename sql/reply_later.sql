@@ -121,7 +121,7 @@ SELECT count(*) FROM shard_dead_letters;
 SELECT shard_drop_type('leaver', force => true);
 
 -- Rolled back, a reply was never sent.
-SELECT shard_ask('clerk', 'h', '{"do": "keep"}', '10 ms');
+SELECT shard_ask('clerk', 'h', '{"do": "keep"}', '500 ms');
 BEGIN;
 SELECT shard_reply((state->>'token')::bytea, '"never"') FROM shard_entity.clerk WHERE entity_id = 'h';
 ROLLBACK;
