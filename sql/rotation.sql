@@ -14,8 +14,7 @@ RETURN (coalesce(state.messages, 0) + 1, (message->>'n')::int,
 SELECT shard_start('digest', 'digest');
 
 -- State rows: three hundred turns, each of which updates each row, take little more room than the
--- first, where a hundred times would be needed. Rows are reached by their places, which alone would never prune a page.
--- Autovacuum, which may look at another table meanwhile, has a snapshot that keeps some rounds.
+-- first. Rows are reached by their places, which alone would never prune a page.
 CREATE PROCEDURE rounds(first int, last int) LANGUAGE plpgsql AS $$
 BEGIN
     FOR round IN first .. last LOOP
@@ -30,7 +29,7 @@ CALL rounds(1, 2);
 SELECT pg_relation_size('shard_entity.digest') AS first_size \gset
 CALL rounds(3, 300);
 SELECT count(*), min(version) > 200 AS many_versions, bool_and(messages = 300 AND in_order) AS right_state FROM shard_entity.digest;
-SELECT pg_relation_size('shard_entity.digest') <= 20 * :first_size AS small;
+SELECT pg_relation_size('shard_entity.digest') <= 5 * :first_size AS small;
 
 -- Positions are rows of the log, one for each turn that passed messages, and nothing of it is ever
 -- updated or deleted: an old snapshot makes no bloat of them.
