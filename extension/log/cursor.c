@@ -12,7 +12,9 @@
  *
  * Places (segment, block) are hints only: when a file was replaced or got
  * shorter, everything is scanned again under the rule above. Within a turn, too:
- * between two openings of a segment VACUUM or the rotation may have had it.
+ * between two openings of a segment VACUUM or the rotation may have had it. And between the list of segments and the look
+ * at their files the rotation may have emptied the oldest and made it current again: all are listed once more then, since
+ * rows are read in the order of the list, and q would pass those that are left.
  *
  * If the process dies right here: the next one reads the newest committed
  * cursor row and begins there. What this turn did was not committed either.
@@ -21,6 +23,7 @@
 
 #include "access/table.h"
 #include "access/transam.h"
+#include "miscadmin.h"
 #include "storage/bufmgr.h"
 #include "utils/memutils.h"
 
@@ -70,12 +73,9 @@ forget_large(ShardCursor *c)
 	MemoryContextSwitchTo(old);
 }
 
-/*
- * Reads the list of segments and their sizes, the current one last. Their locks are not kept in a turn: rotation
- * would seldom find a segment free.
- */
-void
-shard_cursor_open(ShardCursor *c, bool keep)
+/* Lists the segments, the current one last, and reads their files and sizes. */
+static void
+list_segments(ShardCursor *c, bool keep)
 {
 	const ShardCatalog *catalog = shard_catalog_get();
 	ShardLog *log = shard_log_attach();
@@ -87,14 +87,16 @@ shard_cursor_open(ShardCursor *c, bool keep)
 	for (int i = 0; i < log->live_count; i++)
 		c->segment[i].no = log->live[i];
 	generation = log->generation;
+	c->switches = pg_atomic_read_u64(&log->switches);
 	LWLockRelease(c->db->append_lock);
 
 	if (generation != c->generation)
 		c->void_places = true;
 	c->generation = generation;
-	c->kept = keep;
 	if (keep)
 		shard_fault("inbox_listed");
+	else
+		shard_fault("turn_listed");
 	for (int i = 0; i < c->segments; i++)
 	{
 		OpenSegment *segment = &c->segment[i];
@@ -119,6 +121,35 @@ shard_cursor_open(ShardCursor *c, bool keep)
 			if (c->resume.segment == i)
 				c->resume.segment = -1;
 		}
+}
+
+/*
+ * Whether another segment became current since the segments were listed. It may be one of them, which was emptied
+ * meanwhile: then the oldest of the list has the newest rows.
+ */
+static bool
+has_switched(const ShardCursor *c)
+{
+#ifdef SHARD_MUTANT_LIST_BELIEVED
+	return false;
+#endif
+	pg_read_barrier();
+	return pg_atomic_read_u64(&c->db->log.switches) != c->switches;
+}
+
+/*
+ * Reads the list of segments and their sizes. Their locks are not kept in a turn: rotation would seldom find a segment
+ * free. So a segment may be emptied between the list and the look at its file, and be the current one again.
+ */
+void
+shard_cursor_open(ShardCursor *c, bool keep)
+{
+	do
+	{
+		CHECK_FOR_INTERRUPTS();
+		list_segments(c, keep);
+	} while (has_switched(c));
+	c->kept = keep;
 
 	c->begun = c->overtaken = false;
 	c->peeked = false;

@@ -139,6 +139,7 @@ struct ShardCursor
 	bool kept;		/* the segments are locked until the end of the transaction */
 	bool overtaken; /* a file is another one than the turn has noted */
 	ShardCursorPhase phase;
+	uint64 switches; /* of the current segment, when the list was made */
 	int segments;
 	OpenSegment segment[SHARD_SEGMENTS];
 	int next_segment; /* index into segment */

@@ -203,6 +203,7 @@ init_from_segments(ShardDatabase *db, ShardLog *log, const ShardCatalog *catalog
 	order_segments(log);
 	log->next_seq = shard_log_first_seq(last);
 	log->generation++;
+	pg_atomic_fetch_add_u64(&log->switches, 1);
 	log->switched_at = GetCurrentTimestamp();
 	pg_atomic_write_u64(&log->last_seq, last);
 	pg_atomic_write_u64(&log->bytes, bytes);

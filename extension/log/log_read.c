@@ -5,6 +5,9 @@
  * Segments are read in order of their first seq, page by page; a page is
  * copied, its rows are judged by visibility and put in order of seq, wherever
  * they lie on it. Pages of a segment follow one another in order of seq (D3).
+ *
+ * A segment may be emptied while the segments are being listed, and used again. What it has then was appended after the
+ * list was begun: no snapshot taken before that sees it, and who reads with a dirty one cannot count on it either.
  */
 #include "postgres.h"
 

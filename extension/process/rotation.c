@@ -92,6 +92,7 @@ switch_current(ShardDatabase *db)
 			{
 				log->live[log->live_count++] = i;
 				log->current = i;
+				pg_atomic_fetch_add_u64(&log->switches, 1);
 				log->switched_at = GetCurrentTimestamp();
 				break;
 			}

@@ -152,6 +152,7 @@ init_database(ShardDatabase *db)
 	memset(db->told, 0, sizeof(db->told));
 	memset(&db->log, 0, sizeof(ShardLog));
 	pg_atomic_init_u64(&db->log.last_seq, 0);
+	pg_atomic_init_u64(&db->log.switches, 0);
 	pg_atomic_init_u64(&db->log.bytes, 0);
 
 	for (int i = 0; i < SHARD_WORKER_SLOTS; i++)

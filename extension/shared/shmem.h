@@ -168,8 +168,9 @@ typedef struct ShardLog
 	int64 next_seq; /* also readable without lock through last_seq */
 	int current;	/* segment that receives rows */
 	int live_count;
-	int live[SHARD_SEGMENTS]; /* not empty ones and current, oldest first */
-	uint64 generation;		  /* rises when a file got shorter or was replaced */
+	int live[SHARD_SEGMENTS];  /* not empty ones and current, oldest first */
+	uint64 generation;		   /* rises when a file got shorter or was replaced */
+	pg_atomic_uint64 switches; /* how often another segment became current; read without the lock */
 	TimestampTz switched_at;
 	ShardSegment segment[SHARD_SEGMENTS];
 	pg_atomic_uint64 last_seq; /* = next_seq - 1 */
