@@ -233,6 +233,21 @@ why_stuck(int state)
 		   "or records on the way were damaged";
 }
 
+/* Which copies do not follow; names of types are looked up in a transaction. */
+static void
+describe_stuck(const ShipLink *link, char *text, Size size)
+{
+	const char *name;
+
+	StartTransactionCommand();
+	name = shard_registry_last_name(link->stuck_key.type_id);
+	snprintf(text, size, "%d, one of them that of shard %d of entity type \"%.64s\": %s",
+			 link->stuck, link->stuck_key.shard, name == NULL ? "" : name,
+			 why_stuck(link->stuck_state));
+	CommitTransactionCommand();
+	MemoryContextSwitchTo(scratch);
+}
+
 /*
  * An operator has to know, as long as it lasts: shard_health says it, and the log once a minute. What shared memory says
  * is believed for a minute.
@@ -240,7 +255,6 @@ why_stuck(int state)
 static void
 report_stuck(ShipLink *link, TimestampTz now)
 {
-	const char *name = shard_registry_last_name(link->stuck_key.type_id);
 	const char *more;
 	char text[256];
 
@@ -254,9 +268,7 @@ report_stuck(ShipLink *link, TimestampTz now)
 	if (link->stuck_said != 0 && !TimestampDifferenceExceeds(link->stuck_said, now, SAY_MS))
 		return;
 	link->stuck_said = now;
-	snprintf(text, sizeof(text), "%d, one of them that of shard %d of entity type \"%.64s\": %s",
-			 link->stuck, link->stuck_key.shard, name == NULL ? "" : name,
-			 why_stuck(link->stuck_state));
+	describe_stuck(link, text, sizeof(text));
 	(void) shard_link_trouble_note(db, worker, link->node, SHARD_LINK_COPIES, text);
 	if (!shard_told_may(db, link->node, "stuck copy", worker, &more))
 		return;
@@ -407,7 +419,7 @@ shard_record_send_run(void)
 	shard_replica_shard_each(look_at, NULL);
 	for (int i = 0; i < n_links; i++)
 	{
-		report_stuck(links[i], now);
+		run_fenced(links[i], now, report_stuck);
 		run_fenced(links[i], now, run_link);
 	}
 	MemoryContextSwitchTo(old);

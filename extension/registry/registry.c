@@ -360,6 +360,9 @@ shard_registry_refresh(void)
 	MemoryContext context;
 	MemoryContext old;
 
+	/* whether or not anything is to be read this time */
+	ShardAssert(IsTransactionState());
+
 	/* Nothing tells when the extension comes. */
 	if (likely(loaded == changes && OidIsValid(watched.type_table)))
 		return;
