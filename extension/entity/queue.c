@@ -137,6 +137,8 @@ shard_queue_shorten_waits(void)
 	{
 		ShardEntity *entity = dlist_container(ShardEntity, due, iter.cur);
 
+		/* what a turn does to it would be undone */
+		ShardAssert(!entity->in_turn);
 		entity->saved_wait.not_before = Min(entity->saved_wait.not_before, latest(entity));
 		entity->wait = entity->saved_wait;
 		if (entity->ordering != NULL)

@@ -644,15 +644,19 @@ find_due(ShardLocalType *local, void *arg)
 		*due = Min(*due, local->recovery.not_before);
 }
 
-TimestampTz
-shard_recovery_next_due(void)
+void
+shard_recovery_follow_clock(void)
 {
-	TimestampTz due;
-
 	if (wanted || shard_restart_next_due() != DT_NOEND)
 		shard_queue_follow_clock(GetCurrentTimestamp()); /* as in stash.c */
 	follow_clock();
-	due = shard_restart_next_due();
+}
+
+TimestampTz
+shard_recovery_next_due(void)
+{
+	TimestampTz due = shard_restart_next_due();
+
 	if (wanted)
 		shard_local_each(find_due, &due);
 	return Max(due, again);

@@ -240,6 +240,9 @@ extern TimestampTz shard_timer_next_due(void);
 /* Starts some of those that are to start with their shards, at the end of a turn. */
 extern void shard_recovery_run(void);
 
+/* Between turns: what is to be started waits no longer where the clock was set back. */
+extern void shard_recovery_follow_clock(void);
+
 /* When others are to be started, which may be now; infinity: there are none. */
 extern TimestampTz shard_recovery_next_due(void);
 

@@ -233,7 +233,7 @@ idle_time(ShardRegion *region)
 	TimestampTz due = shard_stash_next_due();
 	TimestampTz timer = shard_timer_next_due();
 	TimestampTz passivation = shard_cache_passivate(now);
-	TimestampTz recovery = shard_recovery_next_due();
+	TimestampTz recovery;
 
 	if (region->busy)
 		return BUSY_MS;
@@ -245,6 +245,8 @@ idle_time(ShardRegion *region)
 		next = Min(next, passivation);
 	if (timer != 0)
 		next = Min(next, timer);
+	shard_recovery_follow_clock();
+	recovery = shard_recovery_next_due();
 	next = Min(next, recovery);
 	return Max(0, TimestampDifferenceMilliseconds(now, next));
 }
