@@ -137,6 +137,15 @@ mutant new_majority_only map BALLOTS=2 LENGTH=3 CRASHES=0
 mutant voters_not_reread map BALLOTS=2 LENGTH=3 CRASHES=0
 mutant amnesiac_votes map $three BALLOTS=2 LENGTH=3 CRASHES=0 RESTORES=1
 
+# ---- the log: D4 and D9 ----------------------------------------------------------------------
+
+scope "log: 3 segments, 6 rows" log ROWS=6
+long "log: 4 segments, 7 rows" log SEGMENTS=4 ROWS=7
+
+mutant list_believed log
+mutant file_unseen log
+mutant unpassed_emptied log
+
 # ---- routing by re-send: sections 8 and 9 -----------------------------------------------------
 
 faults="MOVES=3 ABORTS=1 CRASHES=1"     # several settings, to be split
