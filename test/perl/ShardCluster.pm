@@ -299,6 +299,7 @@ sub crash_postmaster
 	my ($self) = @_;
 	my $postmaster = $self->{_pid};
 	kill 'STOP', $postmaster;
+	_wait_stopped($postmaster);
 	my @children = _children($postmaster);
 	$self->kill9;
 	_wait_gone(@children);

@@ -6,6 +6,7 @@ use warnings FATAL => 'all';
 
 use ShardCluster;
 use ShardNodes;
+use ShardNoise;
 use Test::More;
 
 my $cluster = ShardNodes->create(2, conf => "shard.region_workers = 2\nshard.inbox_max_size = '8MB'");
@@ -18,10 +19,9 @@ $cluster->drain;
 $there->server->stop('immediate');
 
 # Half of the limit for the node that is away, then several times the limit for this one.
-my $noise = q{(SELECT string_agg(md5(j::text), '') FROM generate_series(1, 60) j)};
 my $tell = sub {
 	my ($entity, $from, $to) = @_;
-	return join '', map { qq{SELECT shard_tell('recorder', '$entity', jsonb_build_object('what', '$_', 'noise', $noise));\n} } $from .. $to;
+	return join '', map { qq{SELECT shard_tell('recorder', '$entity', jsonb_build_object('what', '$_', 'noise', $ShardNoise::noise));\n} } $from .. $to;
 };
 my ($far_told, $near_told) = (0, 0);
 for my $round (1 .. 16)

@@ -6,6 +6,7 @@ use warnings FATAL => 'all';
 
 use ShardCluster;
 use ShardNodes;
+use ShardNoise;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
@@ -20,10 +21,9 @@ $cluster->drain;
 $there->server->stop('immediate');
 
 # What waits for the node that is away moves to the table, since others fill the log.
-my $noise = q{(SELECT string_agg(md5(j::text), '') FROM generate_series(1, 60) j)};
 my $tell = sub {
 	my ($entity, $from, $to) = @_;
-	return join '', map { qq{SELECT shard_tell('recorder', '$entity', jsonb_build_object('what', '$_', 'noise', $noise));\n} } $from .. $to;
+	return join '', map { qq{SELECT shard_tell('recorder', '$entity', jsonb_build_object('what', '$_', 'noise', $ShardNoise::noise));\n} } $from .. $to;
 };
 my ($far_told, $near_told) = (0, 0);
 while ($here->sql('SELECT count(*) FROM shard.outbox_kept') == 0)

@@ -7,6 +7,7 @@ use warnings FATAL => 'all';
 
 use ShardMutant;
 use ShardNodes;
+use ShardNoise;
 use ShardWire;
 use Test::More;
 
@@ -115,13 +116,7 @@ is(answer(offer(@of, records => [ $record[4] ])), "$shard: stored 4 0", 'and it 
 
 # --- the log is emptied ------------------------------------------------------------------------------
 
-my $noise = q{(SELECT string_agg(md5(j::text), '') FROM generate_series(1, 60) j)};
-ShardCluster::wait_for_condition(
-	sub {
-		$backup->sql(qq{SELECT shard_tell('recorder', '$near', jsonb_build_object('what', 'x', 'noise', $noise)) FROM generate_series(1, 200)});
-		return rows_of($backup) == 0;
-	},
-	'the segment with the records to be emptied');
+ShardNoise::send_until($backup, 'recorder', $near, sub { return rows_of($backup) == 0 }, 'the segment with the records to be emptied');
 unless (ShardMutant::prove(
 	{
 		promise => 'records leave the log, are compared with, and followed, also where another content has the number',
