@@ -63,7 +63,7 @@ SELECT shard_start('note', 'note', retry_backoff => '3 s', max_retry_backoff => 
 SELECT shard_start('starts', 'note', start_message => '"started"', entity_restart_backoff => '3 s');
 SELECT shard_start('stops', 'note', start_message => '"again"', entity_restart_backoff => '3 s', remember_entities => true,
     supervision => 'stop', max_attempts => 1);
-SELECT shard_start('numbered', 'numbered', ordered_by => 'number', ordered_timeout => '3 s');
+SELECT shard_start('numbered', 'numbered', ordered_by => 'number', ordered_timeout => '20 s');
 });
 
 sub sql { return $node->safe_psql('postgres', @_) }
@@ -79,10 +79,11 @@ $node->wait_until(q{SELECT count(*) = 1 FROM shard_dead_letters}, 'it to be stop
 
 sql(q{SELECT shard_tell('numbered', 'n', '1')});
 $node->wait_until('SELECT count(*) = 1 FROM seen', 'a number to be handled');
-sql(q{SELECT shard_tell('numbered', 'n', '3'), shard_tell('note', 'e', '"told"'), shard_start_entity('starts', 's')});
+sql(q{SELECT shard_tell('numbered', 'n', '3')});
+$node->wait_until(q{SELECT count(*) = 1 FROM shard_inbox WHERE type_name = 'numbered'}, 'a number to wait');
+sql(q{SELECT shard_tell('note', 'e', '"told"'), shard_start_entity('starts', 's')});
 $node->wait_until(q{SELECT count(*) = 1 FROM shard_inbox WHERE type_name = 'note' AND attempts > 0}, 'the message to have failed');
 $node->wait_until(q{SELECT count(*) = 1 FROM shard.held WHERE place = 'start' AND entity = 's' AND attempts > 0}, 'the start to have failed');
-$node->wait_until(q{SELECT count(*) = 1 FROM shard_inbox WHERE type_name = 'numbered'}, 'a number to wait');
 my $before = sql('SELECT clock_timestamp()');
 PostgreSQL::Test::Utils::append_to_file($back, '');
 is(sql("SELECT clock_timestamp() < '$before'::timestamptz - interval '50 min'"), 't', 'the clock is set back');

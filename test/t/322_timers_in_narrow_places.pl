@@ -178,7 +178,7 @@ ShardMutant::prove(
 			$node->drain;
 			sql('VACUUM FULL shard.timer');
 			sql('INSERT INTO obstacles DEFAULT VALUES');
-			for (['goes', '1 h'], ['x', '5 s'], ['y', '5 s'])
+			for (['goes', '1 h'], ['x', '15 s'], ['y', '15 s'])
 			{
 				my $entity = $_->[0] eq 'goes' ? 'other' : 'moved';
 				schedule($entity, $_->[0], $_->[1]);

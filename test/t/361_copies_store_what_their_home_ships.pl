@@ -19,7 +19,7 @@ $_->sql(q{SELECT shard_start('kept', 'keep', 12, replicas => 1)}) for @nodes;
 $cluster->start_recorder;
 $cluster->wait_registered;
 # Homes of which nothing is recorded: an ask that only looks is no turn of its shard.
-$nodes[0]->sql(q{SELECT shard_ask('kept', i::text, '{}') FROM generate_series(1, 200) i});
+$nodes[0]->sql(q{SELECT shard_ask('kept', i::text, '{}', '60 s') FROM generate_series(1, 200) i});
 $_->wait_value(q{SELECT count(DISTINCT shard) FROM shard_replicas}, 12, 'all homes') for @nodes;
 
 # A shard whose home is not the coordinator, and its backup, which is to come back while the home is away.

@@ -45,7 +45,7 @@ sub failures
 
 	# Another one waits for it; and a turn meets both facts.
 	my ($worker) = $two->workers('shard region%');
-	kill 'STOP', $worker;
+	$two->server->stop_idle($worker);
 	for my $shard ($first, $second)
 	{
 		$one->sql("SELECT shard_tell('kept', '$entity{$shard}', '{}')");

@@ -37,7 +37,7 @@ sub answer
 sub backup
 {
 	my ($entity, $type, $shard) = start('dropped');
-	$one->sql("SELECT shard_ask('dropped', '$entity', '{}')");
+	$one->sql("SELECT shard_ask('dropped', '$entity', '{}', '60 s')");
 	my $before = answer($type, $shard) ne '';
 	$_->sql(q{SELECT shard_drop_type('dropped', force => true)}) for $one, $two;
 	$_->wait_value("SELECT count(*) FROM shard.copy WHERE type_id = $type", 0, 'the type to be gone') for $one, $two;
@@ -56,7 +56,7 @@ sub home
 	$one->eventually(q{SELECT shard_write_off(2)});
 	$one->sql(q{SELECT shard_drop_type('unseen', force => true)});
 	$one->wait_value(q{SELECT count(*) FROM shard.copy}, 0, 'the type to be gone');
-	return ($one->sql(q{SELECT shard_drain('5 s')}), 't');
+	return ($one->sql(q{SELECT shard_drain('60 s')}), 't');
 }
 
 ShardMutant::prove(

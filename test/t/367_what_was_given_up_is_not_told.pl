@@ -43,11 +43,12 @@ sub is_told
 	$one->eventually("SELECT shard_give_up('both', $shard)");
 
 	# Its next life, of which the backup has all, after another start.
-	is($one->eventually("SELECT shard_ask('both', '$entity', '{}', '60 s')->>'n'"), 1, 'it has begun without its state');
+	$one->eventually("SELECT shard_ask('both', '$entity', '{\"look\": true}', '60 s')");
+	is($one->sql("SELECT shard_ask('both', '$entity', '{}', '60 s')->>'n'"), 1, 'it has begun without its state');
 	restart($one);
 	$cluster->wait_up;
 	is($one->eventually("SELECT shard_ask('both', '$entity', '{\"look\": true}', '60 s')->>'n'"), 1, 'and goes on');
-	return $one->sql(q{SELECT shard_drain('10 s')});
+	return $one->sql(q{SELECT shard_drain('60 s')});
 }
 
 if (ShardMutant::prove(

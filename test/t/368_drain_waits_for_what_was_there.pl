@@ -14,7 +14,7 @@ CREATE FUNCTION counts(state jsonb, message jsonb) RETURNS jsonb LANGUAGE sql
 	RETURN CASE WHEN message ? 'look' THEN state ELSE jsonb_build_object('n', coalesce((state->>'n')::int, 0) + 1) END});
 $_->sql(q{SELECT shard_start('kept', 'counts', 24, replicas => 1)}) for $cluster->nodes;
 $cluster->wait_registered;
-$home->sql(q{SELECT shard_ask('kept', i::text, '{"look": true}') FROM generate_series(1, 400) i});
+$home->sql(q{SELECT shard_ask('kept', i::text, '{"look": true}', '60 s') FROM generate_series(1, 400) i});
 $home->wait_value(q{SELECT count(DISTINCT shard) FROM shard_replicas}, 24, 'all homes');
 
 # Of shards whose home is node 1, one whose backup is node 2 and one whose is node 3: an entity each; and sessions there.

@@ -56,7 +56,7 @@ if (ShardMutant::prove(
 		run => sub { return (while_away(), 'some') },
 	}))
 {
-	like($one->error_of("SELECT shard_ask('kept', '$entity', '{}', '1 s')"), qr/rests: as much of what it did as may waits for its copies/, 'an ask says so, and is not begun');
+	like($one->error_of("SELECT shard_ask('kept', '$entity', '{}', '10 s')"), qr/rests: as much of what it did as may waits for its copies/, 'an ask says so, and is not begun');
 	$two->server->start;
 	$one->wait_value("SELECT $handled", $most, 'all to be handled');
 	my $at = $cluster->home_of('plain', 'p');
