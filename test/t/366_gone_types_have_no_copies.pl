@@ -41,7 +41,7 @@ sub backup
 	my $before = answer($type, $shard) ne '';
 	$_->sql(q{SELECT shard_drop_type('dropped', force => true)}) for $one, $two;
 	$_->wait_value("SELECT count(*) FROM shard.copy WHERE type_id = $type", 0, 'the type to be gone') for $one, $two;
-	# A later fact of that worker says that it has met what came before.
+	# A later turn of that worker says that it has met what came before.
 	$one->sql(q{SELECT shard_drain()});
 	$two->sql(q{SELECT shard_drain()});
 	return ("$before " . answer($type, $shard), '1 ');
@@ -52,7 +52,7 @@ sub home
 {
 	my ($entity) = start('unseen');
 	$two->server->stop('immediate');
-	$one->error_of("SELECT shard_ask('unseen', '$entity', '{}', '1 s')");
+	like($one->error_of("SELECT shard_ask('unseen', '$entity', '{}', '10 s')"), qr/SH100/, 'a turn that waits for its backup');
 	$one->eventually(q{SELECT shard_write_off(2)});
 	$one->sql(q{SELECT shard_drop_type('unseen', force => true)});
 	$one->wait_value(q{SELECT count(*) FROM shard.copy}, 0, 'the type to be gone');

@@ -34,7 +34,7 @@ sub is_told
 {
 	# A turn that no backup has, which tells something; then the home has lost the shard.
 	$two->server->stop('immediate');
-	$one->error_of("SELECT shard_ask('both', '$entity', '{\"tell\": \"given up\"}', '1 s')");
+	like($one->error_of("SELECT shard_ask('both', '$entity', '{\"tell\": \"given up\"}', '10 s')"), qr/SH100/, 'a turn that waits for its backup');
 	$one->sql("DELETE FROM shard.own WHERE shard = $shard AND type_id = (SELECT type_id FROM shard.type WHERE type_name = 'both')");
 	$one->sql("DELETE FROM shard_entity.both WHERE shard = $shard");
 	restart($one);
