@@ -114,7 +114,10 @@ report_damaged(const Store *store, const StoreItem *item, const char *what)
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("turn records of shard %d of type %d that node %d has sent are damaged%s",
 						item->offer.shard, item->offer.type_id, from, more),
-				 errdetail("What is damaged: %s. Nothing of the shard was taken.", what)));
+				 errdetail("What is damaged: %s. Nothing of the shard was taken.", what),
+				 errhint("What the shard does is not shown until this node has stored it. See "
+						 "shard_health() on node %d.",
+						 from)));
 }
 
 /* Does the record belong to the offer, behind that point, as a copy stores it? */

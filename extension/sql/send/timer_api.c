@@ -102,7 +102,8 @@ time_after(const Interval *after)
 						errmsg("time of a timer is in the past: after %s", text_of(after))));
 	if (length_of(after) == PG_INT64_MAX)
 		ereport(ERROR, (errcode(ERRCODE_DATETIME_VALUE_OUT_OF_RANGE),
-						errmsg("time of a timer is out of range: after %s", text_of(after))));
+						errmsg("time of a timer is out of range: after %s", text_of(after)),
+						errhint("Timers are due in the year 294276 at the latest.")));
 	return DatumGetTimestampTz(DirectFunctionCall2(timestamptz_pl_interval,
 												   TimestampTzGetDatum(GetCurrentTimestamp()),
 												   IntervalPGetDatum(after)));
