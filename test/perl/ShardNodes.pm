@@ -553,7 +553,7 @@ sub start_counter_at
 	my $settings = "number_of_shards => 12, shard_id_extractor => 'modulo_twelve'" . ($opt{settings} // '');
 	$node->sql($counter);
 	$node->sql($opt{proxy} ? q{SELECT shard_start_proxy('counter', handler => 'counter(jsonb,jsonb)')}
-		: "SELECT shard_start('counter', 'counter(jsonb,jsonb)', $settings)");
+		: ($opt{owner} ? "SET ROLE $opt{owner}; " : '') . "SELECT shard_start('counter', 'counter(jsonb,jsonb)', $settings)");
 	$self->wait_registered($node);
 	return;
 }

@@ -17,8 +17,10 @@ my $restored = qr/states of no entity type.*in table shard_entity\.counter/;
 my $dump = $server->basedir . '/states.sql';
 
 # The recipe of doc/operations.md.
-my $recipe = "BEGIN; ALTER TABLE shard_entity.counter RENAME TO counter_saved; ALTER TABLE shard_entity.counter_saved SET SCHEMA public; $start;
-	INSERT INTO shard_entity.counter SELECT * FROM public.counter_saved; COMMIT";
+my $recipe = "BEGIN; ALTER TABLE shard_entity.counter RENAME TO counter_saved; ALTER TABLE shard_entity.counter_saved SET SCHEMA public;
+	SET LOCAL ROLE seller; $start; RESET ROLE; INSERT INTO shard_entity.counter SELECT * FROM public.counter_saved;
+	SELECT count(*) || ' in other shards' FROM shard_entity.counter WHERE shard <> shard_shard_id('counter', entity_id);
+	COMMIT; DROP TABLE public.counter_saved";
 my $aside = q{
 CREATE TABLE counter_restored AS SELECT * FROM shard_entity.counter WHERE false;
 WITH gone AS (DELETE FROM shard_entity.counter s WHERE NOT EXISTS (SELECT FROM shard_homes h
@@ -26,10 +28,16 @@ WITH gone AS (DELETE FROM shard_entity.counter s WHERE NOT EXISTS (SELECT FROM s
 INSERT INTO counter_restored SELECT * FROM gone;
 };
 
+# Who owns the type.
+$server->safe_psql('postgres', 'CREATE ROLE seller');
+sub let_own { my ($node) = @_; $node->sql('GRANT CREATE ON DATABASE ' . $node->db . ' TO seller'); return }
+sub start_type { my ($node) = @_; let_own($node); $cluster->start_counter_at($node, owner => 'seller'); return }
+
 # A node with what was dumped.
 sub restore
 {
 	my ($node) = @_;
+	let_own($node);
 	command_ok([ 'psql', '-X', '-q', '-v', 'ON_ERROR_STOP=1', '-d', $server->connstr($node->db), '-f', $dump ], 'a dump is restored');
 	return;
 }
@@ -38,7 +46,7 @@ sub problems { my ($node) = @_; return $node->sql(q{SELECT array_to_string(probl
 sub add_all { my ($node, $n) = @_; $node->sql(qq{SELECT count(shard_tell('counter', i::text, '{"add": $n}')) FROM generate_series(1, 24) i}); $cluster->drain; return }
 sub counts { my ($node, $table) = @_; return $node->sql("SELECT count(*) || ' of ' || coalesce(sum((state->>'count')::int), 0) FROM " . ($table // 'shard_entity.counter')) }
 
-$cluster->start_counter;
+start_type($source);
 add_all($source, 100);
 is(counts($source), '24 of 2400', 'states');
 command_ok([ 'pg_dump', '--no-sync', '-d', $server->connstr($source->db), '-f', $dump ], 'they are dumped');
@@ -57,11 +65,11 @@ $error = $two->error_of(sprintf "SELECT shard_join('%s', '%s')", $one->dsn, $two
 like($error, qr/55000.*$restored.*HINT: .*Backup and restore/s, 'and cannot be joined');
 is($one->sql('SELECT count(*) FROM shard_members'), 1, 'nobody was let in');
 
-$one->sql($recipe);
+is($one->sql($recipe), "\n0 in other shards", 'the recipe, by which all are in their shards');
 is($one->sql('SELECT ok FROM shard_health()'), 't', 'with the type back it is well');
 $cluster->join_node(3, seed => 2);
 is($one->sql('SELECT count(*), max(node), min(reason) FROM shard_homes'), '12|1|states', 'and who joins leaves it the shards of its states');
-$cluster->start_counter_at($two);
+start_type($two);
 add_all($two, 1);
 is(counts($one), '24 of 2424', 'states go on');
 is(counts($two), '0 of 0', 'and none begins anew');
@@ -73,10 +81,10 @@ my ($a, $b) = ($cluster->add_node, $cluster->add_node);
 $cluster->join_node(5, seed => 4);
 restore($a);
 like(problems($a), qr/table shard_entity\.counter has states, and no entity type/, 'at a member health names the table, too');
-$cluster->start_counter_at($b);
+start_type($b);
 add_all($b, 1);
 is(counts($b), '24 of 24', 'entities have begun anew at the other one');
-$a->sql($recipe);
+is($a->sql($recipe), "\n0 in other shards", 'the recipe');
 $cluster->wait_registered($a);
 like(problems($a), qr/state table of entity type "counter" has rows of 12 shards that are not here: shard 0 lives at node 2, .*Restored rows/,
 	'health names shards that live elsewhere');
