@@ -540,6 +540,10 @@ sub close_gate
 our $segments = q{SELECT c.oid::regclass FROM pg_class c
 	WHERE c.relnamespace = 'shard'::regnamespace AND c.relkind = 'r' AND c.relname LIKE 'inbox%'};
 
+# Its tables from the beginning on, and their rows with these columns.
+our @inbox_tables = map { "shard.inbox_$_" } 0 .. 7;
+sub inbox_rows { my ($columns) = @_; return '(' . join(' UNION ALL ', map { "SELECT $columns FROM $_" } @inbox_tables) . ') r' }
+
 # VACUUM of the inbox as an administrator might do it; options like "FULL".
 sub vacuum_inbox
 {

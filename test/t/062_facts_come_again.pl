@@ -13,7 +13,7 @@ my ($one, $two) = $cluster->nodes;
 $cluster->start_counter;
 $one->add($_, 1, 2) for 0 .. 11;
 $cluster->drain;
-my $facts = 'SELECT ' . join ' + ', map { "(SELECT count(*) FROM shard.inbox_$_ WHERE kind = 18)" } 0 .. 7;
+my $facts = 'SELECT count(*) FROM ' . ShardCluster::inbox_rows('kind') . ' WHERE kind = 18';
 my $rows = q{SELECT string_agg(r::text || ' ' || r.xmin::text, ', ' ORDER BY r.shard) FROM shard.route r};
 my $owned = q{SELECT string_agg(o::text || ' ' || o.xmin::text, ', ' ORDER BY o.shard) FROM shard.own o};
 my ($facts_before, $rows_before, $owned_before) = map { $two->sql($_) } $facts, $rows, $owned;

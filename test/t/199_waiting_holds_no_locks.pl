@@ -130,7 +130,7 @@ for my $locked (qw(type own route))
 {
 	my ($locker, $mover) = ($head->session, $to_node->session);
 	my $log = -s $head->server->logfile;
-	$locker->query('BEGIN; LOCK TABLE ' . join(', ', map { "shard.inbox_$_" } 0 .. 7) . ' IN SHARE MODE;');
+	$locker->query('BEGIN; LOCK TABLE ' . join(', ', @ShardCluster::inbox_tables) . ' IN SHARE MODE;');
 	$mover->send("SELECT shard_move('counter', $moved, ${\ $to_node->n});");
 	ok($head->server->wait_for_log(qr/the control worker waits for table shard\.inbox_\d, which is locked/, $log), 'who has a home to write down waits for the log');
 	$locker->query('COMMIT;');

@@ -49,7 +49,7 @@ sub refused { my ($what, $bytes, $state) = @_; is((says($bytes))[1], $state // '
 sub rows_of
 {
 	my ($node) = @_;
-	return $node->sql('SELECT count(*) FROM (' . join(' UNION ALL ', map { "SELECT kind FROM shard.inbox_$_" } 0 .. 7) . ') r WHERE kind = 23');
+	return $node->sql('SELECT count(*) FROM ' . ShardCluster::inbox_rows('kind') . ' WHERE kind = 23');
 }
 
 # The history of the shard, as its home would have made it.

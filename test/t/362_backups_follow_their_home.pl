@@ -34,10 +34,10 @@ sub asks { my ($node, $what) = @_; $count++; is($node->sql(ask_sql('180 s')), $c
 sub records
 {
 	my ($node) = @_;
-	my $log = join ' UNION ALL ', map { "SELECT seq, kind, chunk, payload FROM shard.inbox_$_" } 0 .. 7;
+	my $log = ShardCluster::inbox_rows('seq, kind, chunk, payload');
 	my $type = $node->sql(q{SELECT type_id FROM shard.type WHERE type_name = 'kept'});
 	my %sum;
-	for my $row (split /\n/, $node->sql("SELECT string_agg(encode(payload, 'hex'), '' ORDER BY chunk) FROM ($log) r WHERE kind = 23 GROUP BY seq ORDER BY seq"))
+	for my $row (split /\n/, $node->sql("SELECT string_agg(encode(payload, 'hex'), '' ORDER BY chunk) FROM $log WHERE kind = 23 GROUP BY seq ORDER BY seq"))
 	{
 		my $bytes = pack 'H*', $row;
 		while (length $bytes)

@@ -25,7 +25,7 @@ my %entity = map { split /\|/ } split /\n/, $two->sql(q{SELECT shard_shard_id('k
 sub facts
 {
 	my ($shard) = @_;
-	return 'SELECT count(*) > 0 FROM (' . join(' UNION ALL ', map { "SELECT kind, type_id, shard FROM shard.inbox_$_" } 0 .. 7) . ") r WHERE kind = 18 AND type_id = $type AND shard = $shard";
+	return 'SELECT count(*) > 0 FROM ' . ShardCluster::inbox_rows('kind, type_id, shard') . " WHERE kind = 18 AND type_id = $type AND shard = $shard";
 }
 
 # A session of node 1 at node 2, its process, and a call that asks for these shards.

@@ -24,7 +24,7 @@ my %session = map { $_ => $cluster->node($_)->session } 2, 3;
 my %told = (2 => 0, 3 => 0);
 
 # The backup stores nothing from here on; and does so again.
-sub hold { my ($n) = @_; $session{$n}->query('BEGIN; LOCK TABLE ' . join(', ', map { "shard.inbox_$_" } 0 .. 7) . ' IN EXCLUSIVE MODE;'); return; }
+sub hold { my ($n) = @_; $session{$n}->query('BEGIN; LOCK TABLE ' . join(', ', @ShardCluster::inbox_tables) . ' IN EXCLUSIVE MODE;'); return; }
 sub free { my ($n) = @_; $session{$n}->query('COMMIT;'); return; }
 
 # A turn that the backup does not have.
