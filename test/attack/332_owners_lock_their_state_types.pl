@@ -41,7 +41,7 @@ my $lives = sub {
 # pg_class, as by GRANT, which waits for the lock from 18 on, makes others look at the type again. So does a type that is
 # started, behind which all have been looked at.
 $one->sql(q{SET ROLE mallory; BEGIN; LOCK TABLE mallory.inner_st IN ACCESS EXCLUSIVE MODE; PREPARE TRANSACTION 'lk'});
-my $session = ShardCluster::Session->new($two->server->connstr('postgres') . ' user=mallory');
+my $session = $two->server->session_as('mallory');
 $session->query(q{BEGIN; LOCK TABLE mallory.st IN ACCESS EXCLUSIVE MODE;});
 my $locker = $session->query('SELECT pg_backend_pid();');
 $_->sql(q{SET allow_system_table_mods = on; UPDATE pg_class SET relacl = relacl WHERE oid IN ('mallory.st'::regclass, 'mallory.inner_st'::regclass)})

@@ -33,7 +33,7 @@ sub alice_goes_on
 
 # --- a type of her own -----------------------------------------------------------------------------
 
-my $mallory = ShardCluster::Session->new($server->connstr('postgres') . ' user=mallory');
+my $mallory = $server->session_as('mallory');
 $mallory->query(q{BEGIN; SELECT shard_alter('plant', 'max_attempts', '4');});
 alice_goes_on('beside an open transaction');
 my $error = error_as('', q{SET lock_timeout = '500 ms'; SELECT shard_stop_type('plant')});

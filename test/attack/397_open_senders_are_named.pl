@@ -33,7 +33,7 @@ sub send_much
 }
 
 is(send_much(), '', 'many times what there is room for is taken');
-my $open = ShardCluster::Session->new($node->connstr('postgres') . ' user=mallory');
+my $open = $node->session_as('mallory');
 my ($pid) = $open->query(q{BEGIN; SELECT pg_backend_pid(); SELECT count(shard_tell('ta', 'late', '{}')) FROM generate_series(1, 200);}) =~ /(\d+)/;
 like(send_much(), qr/53400: .*inbox is full/, 'with a transaction open that has sent it is not');
 

@@ -37,7 +37,7 @@ for my $attack (
 	[ 'CREATE FUNCTION pg_temp.f() RETURNS int LANGUAGE sql RETURN 1', 'ALTER FUNCTION pg_temp.f() DEPENDS ON EXTENSION shard' ],
 	[ 'CREATE TEMP TABLE t (i int PRIMARY KEY)', 'ALTER INDEX t_pkey DEPENDS ON EXTENSION shard' ])
 {
-	my $session = ShardCluster::Session->new($node->connstr('postgres') . ' user=nobody');
+	my $session = $node->session_as('nobody');
 	$session->query("$_;") for $attack->[0], 'BEGIN', $attack->[1];
 	is($node->safe_psql('postgres', q{SELECT count(*) FROM pg_locks WHERE locktype = 'object' AND mode = 'AccessExclusiveLock'
 		AND classid = 'pg_extension'::regclass}), 1, "D01: $attack->[1]: he has the lock of the server");
@@ -62,7 +62,7 @@ $sender->query('COMMIT;');
 # the extension does not wait for that with all senders behind him.
 for my $attack ('LOCK TABLE shard_inbox IN ROW EXCLUSIVE MODE', 'SELECT count(*) FROM shard_homes', q{SELECT shard_tell('adds', 'b', '{}')})
 {
-	my $locker = ShardCluster::Session->new($node->connstr('postgres') . ' user=nobody');
+	my $locker = $node->session_as('nobody');
 	$locker->query('BEGIN;');
 	$locker->query("$attack;");
 	my (undef, undef, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\nSET statement_timeout = '60 s'; DROP EXTENSION shard CASCADE");

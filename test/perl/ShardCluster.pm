@@ -618,6 +618,13 @@ sub session
 	return ShardCluster::Session->new($self->connstr($db // 'postgres'));
 }
 
+# One of this role.
+sub session_as
+{
+	my ($self, $role, $db) = @_;
+	return ShardCluster::Session->new($self->connstr($db // 'postgres') . " user=$role");
+}
+
 package ShardCluster::Session;
 
 use strict;

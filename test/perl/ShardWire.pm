@@ -16,10 +16,10 @@ use warnings FATAL => 'all';
 
 use Exporter qw(import);
 
-our @EXPORT = qw(ask_call call_sql copy_call greeting header import_call lane_of mutate offer parcel random_bytes rows section stored stream turn_record
+our @EXPORT = qw(ask_call call_sql copy_call greeting header import_call lane_of mutate offer parcel random_bytes rows section store_sql stored stream turn_record
 	wire_bytes wire_int wire_uint);
 
-use constant { TELL => 1, STREAM => 1, FACTS => 2, DONE => 3, REFUSED => 4, GREET => 5, QUARANTINE => 6 };
+use constant { TELL => 1, STREAM => 1, FACTS => 2, DONE => 3, REFUSED => 4, GREET => 5, QUARANTINE => 6, RECORDS => 8 };
 
 # Seven bits a byte, lowest first. Numbers above 2^63 come as hexadecimal text.
 sub wire_uint
@@ -219,6 +219,9 @@ sub offer
 	$out .= wire_int($o{asks}{epoch} // 0) . wire_int($o{asks}{turn} // 0) . wire_uint($o{asks}{sum} // 0) if $o{asks};
 	return $out . join '', map { $_->{bytes} } @records;
 }
+
+# A call of store that says this of shards.
+sub store_sql { my ($head, @offers) = @_; return call_sql('store', $head . section(RECORDS, join('', @offers), 1)); }
 
 # The answer to store, as psql shows it: "shard: verdict stored need", for each shard.
 sub stored

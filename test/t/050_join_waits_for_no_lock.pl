@@ -29,7 +29,7 @@ $cluster->start_counter_at($two);
 
 # Somebody has sent, and his transaction is open.
 $two->sql('CREATE ROLE sender LOGIN; CREATE ROLE operator LOGIN; GRANT EXECUTE ON FUNCTION shard_join(text, text) TO operator');
-my $sender = ShardCluster::Session->new($two->server->connstr($two->db) . ' user=sender');
+my $sender = $two->server->session_as('sender', $two->db);
 my $pid = $sender->query(q{BEGIN; SELECT shard_tell('counter', '1', '{}'); SELECT pg_backend_pid();}) =~ s/^\D*//r;
 my $join = "SELECT shard_join('$seed', '$own')";
 my (undef, undef, $error) = $two->try($join);

@@ -34,13 +34,8 @@ sub set_standby
 	return;
 }
 
-sub session_as_peer
-{
-	return ShardCluster::Session->new($node->connstr('postgres') . ' user=peer');
-}
-
 set_standby('nobody');
-my $session = session_as_peer();
+my $session = $node->session_as('peer');
 my $pid = $session->query('SELECT pg_backend_pid();');
 $session->send(places(2));
 $node->wait_until('SELECT seq = 2 FROM shard.streams_in() WHERE lane = 3', 'the commit');
@@ -50,15 +45,15 @@ is($node->safe_psql('postgres', "SELECT backend_xmin IS NULL AND backend_xid IS 
 is($node->safe_psql('postgres', "SELECT count(*) FROM pg_locks WHERE pid = $pid AND locktype <> 'virtualxid'"), 0, 'and without a lock');
 
 # Another call about the same stream learns what is committed, and waits, too.
-my $second = session_as_peer();
+my $second = $node->session_as('peer');
 my $second_pid = $second->query('SELECT pg_backend_pid();');
 $second->send(hello());
 $node->wait_until("SELECT wait_event_type = 'Extension' FROM pg_stat_activity WHERE pid = $second_pid AND state = 'active'", 'the gate');
 pass('hello waits for what others have committed');
 
-my $store = session_as_peer();
+my $store = $node->session_as('peer');
 my $store_pid = $store->query('SELECT pg_backend_pid();');
-$store->send(call_sql('store', $peer->head . section(8, '', 1)));
+$store->send(store_sql($peer->head));
 $node->wait_until("SELECT state = 'idle' OR wait_event_type = 'Extension' FROM pg_stat_activity WHERE pid = $store_pid AND query ~ 'store'", 'the gate');
 unless (ShardMutant::prove(
 	{
@@ -71,7 +66,7 @@ unless (ShardMutant::prove(
 	exit;
 }
 
-my $third = session_as_peer();
+my $third = $node->session_as('peer');
 $third->query(call_sql('receive', $peer->head . section(3, join('', map { wire_int($_) } $type, 5, 1 << 40))));
 pass('marks are taken without waiting');
 

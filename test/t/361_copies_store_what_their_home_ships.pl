@@ -42,7 +42,7 @@ my $head = $liar->head;
 my $stranger = ShardWire::Member->new($other, $backup);
 $home->server->stop('immediate');
 
-sub says { my (@offers) = @_; return ($liar->call(call_sql('store', $head . section(8, join('', @offers), 1)))); }
+sub says { my (@offers) = @_; return ($liar->call(store_sql($head, @offers))); }
 sub answer { my (@offers) = @_; my ($out, $errors, $text) = says(@offers); return $errors ne '' ? $text : stored($out); }
 sub refused { my ($what, $bytes, $state) = @_; is((says($bytes))[1], $state // '08P01', $what); return; }
 
@@ -75,7 +75,7 @@ is(answer(offer(@of, released => 3)), "$shard: stored 0 0", 'it hears what is re
 
 # --- who may -----------------------------------------------------------------------------------------
 
-is(stored(($stranger->call(call_sql('store', $stranger->head . section(8, offer(@of, records => [ $record[4] ]), 1))))[0]), "$shard: refused 0 0", 'not from another member');
+is(stored(($stranger->call(store_sql($stranger->head, offer(@of, records => [ $record[4] ]))))[0]), "$shard: refused 0 0", 'not from another member');
 is(answer(offer(@of, epoch => 1, records => [ $record[4] ])), '', 'under an epoch that is not there it answers nothing');
 is(($liar->call(call_sql('store', ShardWire::Member->new($other, $backup)->head . section(40, 'x', 1))))[1], '0A000', 'a mandatory section that is not known');
 $backup->sql('CREATE ROLE nobody LOGIN');

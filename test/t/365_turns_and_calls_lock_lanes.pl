@@ -30,8 +30,8 @@ sub facts
 
 # A session of node 1 at node 2, its process, and a call that asks for these shards.
 my $wire = ShardWire::Member->new($one, $two);
-my $peer = sub { return ShardCluster::Session->new($two->server->connstr('postgres') . " user=$ShardNodes::peer_role") };
-my $asks = sub { return ShardWire::call_sql('store', $wire->head . ShardWire::section(8, join('', map { ShardWire::offer(type_id => $type, shard => $_, asks => {}) } sort { $a <=> $b } @_), 1)) };
+my $peer = sub { return $two->server->session_as($ShardNodes::peer_role) };
+my $asks = sub { return store_sql($wire->head, map { offer(type_id => $type, shard => $_, asks => {}) } sort { $a <=> $b } @_) };
 my $waits = sub { return "SELECT EXISTS (SELECT FROM pg_locks WHERE pid = $_[0] AND NOT granted)" };
 
 # Who of a turn and two calls fails.

@@ -29,8 +29,8 @@ sub answer
 {
 	my ($type, $shard) = @_;
 	my $wire = ShardWire::Member->new($one, $two);
-	my ($out, $errors) = $wire->call(ShardWire::call_sql('store', $wire->head . ShardWire::section(8, ShardWire::offer(type_id => $type, shard => $shard, asks => {}), 1)));
-	return $errors ne '' ? $errors : ShardWire::stored($out);
+	my ($out, $errors) = $wire->call(store_sql($wire->head, offer(type_id => $type, shard => $shard, asks => {})));
+	return $errors ne '' ? $errors : stored($out);
 }
 
 # A backup of a type that is gone.
