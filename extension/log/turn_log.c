@@ -341,7 +341,10 @@ find_copy(const Leaving *leaving, int32 type_id, int32 shard)
 				   shard_copy_set_compare);
 }
 
-/* A record of the segment: to the table, if it is needed. */
+/*
+ * A record of the segment: to the table, if it is needed. That of a copy whose set is not known is: the worker of its lane starts, and
+ * what its former process has passed may leave meanwhile.
+ */
 static bool
 keep(const ShardTurnRecord *record, int64 seq, void *arg)
 {

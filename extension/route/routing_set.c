@@ -19,6 +19,7 @@
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
 
+#include "base/fault.h"
 #include "core/base/message.h"
 #include "entity/record.h"
 #include "entity/replica_home.h"
@@ -251,6 +252,7 @@ shard_routing_set_load(void)
 
 	extension = shard_catalog_get()->node;
 	shard_copy_set_begin(MyDatabaseId, shard_routing.lanes);
+	shard_fault("sets_forgotten");
 	SPI_connect();
 	shard_statement_run(&select_copies, &arguments, SPI_OK_SELECT);
 	count = (int) SPI_processed;
@@ -287,8 +289,9 @@ shard_routing_set_loaded(void)
 	{
 		const ShardCopySetKey *key = &copies[i].key;
 
-		if ((shard_routing.lanes & shard_lane_bit(shard_message_lane(key->type_id, key->shard))) !=
-			0)
+		if (copies[i].set.n_nodes > 0 &&
+			(shard_routing.lanes & shard_lane_bit(shard_message_lane(key->type_id, key->shard))) !=
+				0)
 			load_home(key, &copies[i].set);
 	}
 	shard_copy_set_loaded(MyDatabaseId, shard_routing.lanes);

@@ -304,7 +304,7 @@ shard_copy_set_list(Oid dboid, int *count)
 	dshash_seq_init(&scan, table, false);
 	while ((entry = dshash_seq_next(&scan)) != NULL)
 	{
-		if (entry->key.dboid != dboid || entry->set.n_nodes == 0)
+		if (entry->key.dboid != dboid)
 			continue;
 		if (*count == space)
 		{

@@ -100,7 +100,10 @@ extern void shard_copy_end_put(const ShardCopySetKey *key, const ShardReplicaCop
 /* The home's worker, at any time: records of turns below are needed no more. Below the newest turn. */
 extern void shard_copy_end_keep(const ShardCopySetKey *key, int64 kept);
 
-/* All copies of a database that have a set, palloc'd, in no order; none: *count is 0. */
+/*
+ * All copies of a database, palloc'd, in no order; none: *count is 0. A set that is all zero is not known, since the lane's
+ * worker is about to read it: there may be a copy.
+ */
 extern ShardCopySetItem *shard_copy_set_list(Oid dboid, int *count);
 
 /* By type and shard, for qsort() and bsearch() of items. */
