@@ -261,8 +261,8 @@ shard_replica_shard_rests(int32 type_id, int32 shard)
 	return found != NULL && shard_replica_shard_holds_much(found);
 }
 
-/* Turns that the gate has let pass move up. */
-static void
+/* Turns that the gate has let pass move up. Returns whether any are released by that. */
+static bool
 move_up(ShardReplicaShard *shard)
 {
 	bool risen = false;
@@ -281,6 +281,7 @@ move_up(ShardReplicaShard *shard)
 	}
 	if (risen)
 		shard_replica_shard_follow(shard);
+	return risen;
 }
 
 /* Whether somebody wants to see what the shard has done. */
@@ -291,9 +292,9 @@ is_wanted(const ShardReplicaShard *shard)
 		   !dlist_is_empty(unconstify(dlist_head *, &shard->outputs));
 }
 
-/* Up to where WAL is to be flushed; invalid: it is flushed, or nobody waits for it. */
+/* Returns up to where WAL is to be flushed; invalid: it is flushed, or nobody waits for it. *released: set if any turns are. */
 static XLogRecPtr
-pass_all(void)
+pass_all(bool *released)
 {
 	XLogRecPtr wanted = InvalidXLogRecPtr;
 	dlist_mutable_iter iter;
@@ -302,25 +303,27 @@ pass_all(void)
 	{
 		ShardReplicaShard *shard = dlist_container(ShardReplicaShard, ungated_node, iter.cur);
 
-		move_up(shard);
+		*released |= move_up(shard);
 		if (shard->ungated && is_wanted(shard))
 			wanted = Max(wanted, shard->later > 0 ? shard->later_lsn : shard->waiting_lsn);
 	}
 	return wanted;
 }
 
-void
+bool
 shard_replica_shards_pass(void)
 {
 	XLogRecPtr wanted;
+	bool released = false;
 
 	if (likely(dlist_is_empty(&ungated)))
-		return;
-	wanted = pass_all();
+		return false;
+	wanted = pass_all(&released);
 	if (wanted <= GetFlushRecPtr(NULL))
-		return;
+		return released;
 	XLogFlush(wanted);
-	(void) pass_all();
+	(void) pass_all(&released);
+	return released;
 }
 
 long

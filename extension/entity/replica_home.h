@@ -149,9 +149,9 @@ extern bool shard_replica_shards_have_shown(void);
 
 /*
  * Between turns: turns that the gate has let pass are released, if nobody else is to be waited for. If something waits for
- * one, WAL is flushed for it.
+ * one, WAL is flushed for it. Returns whether any were released.
  */
-extern void shard_replica_shards_pass(void);
+extern bool shard_replica_shards_pass(void);
 
 /* When to come again for that, in ms; -1: when something happens. */
 extern long shard_replica_shards_due(void);

@@ -115,15 +115,17 @@ lease_holds(const ShardRegion *region, int64 microseconds)
 	return until == PG_INT64_MAX || shard_clock_now() + microseconds < until;
 }
 
-/* Turns of shards with replicas that the gate has let pass. A chore: returns false. */
+/* Turns of shards with replicas that the gate has let pass. Asks may have waited for that, of shards that rested (Q45). */
 static bool
 release(ShardRegion *region)
 {
+	bool released;
+
 	if (!shard_replica_any() || !lease_holds(region, 0))
 		return false;
-	shard_replica_shards_pass();
+	released = shard_replica_shards_pass();
 	shard_region_follow_drain(region, false);
-	return false;
+	return released && region->asks != NIL;
 }
 
 /* Links to other nodes. */
@@ -415,7 +417,7 @@ work(ShardRegion *region)
 		(void) fenced_chore(region, shard_region_report_sealed);
 		more |= fenced_chore(region, shard_region_purge);
 	}
-	(void) fenced_chore(region, release);
+	more |= fenced_chore(region, release) && runs;
 	more |= fenced_chore(region, talk);
 	more |= runs && shard_outputs_are_due();
 	(void) fenced_chore(region, want_homes);
