@@ -8,8 +8,8 @@
 
 #include "access/xact.h"
 #include "utils/memutils.h"
-#include "utils/timestamp.h"
 
+#include "base/clock.h"
 #include "base/fault.h"
 #include "core/base/message.h"
 #include "link/receive.h"
@@ -28,7 +28,7 @@
 #define CALL_TIMEOUT_MS 30000
 
 /* Records could not be read now, since another session has the extension: look again. */
-#define BUSY_MS 20
+#define BUSY_PAUSE (INT64CONST(20) * 1000)
 
 /* The call in the making, in the memory of one run. */
 typedef struct Draft
@@ -209,7 +209,7 @@ read_records(Draft *draft)
 		CommitTransactionCommand();
 		MemoryContextSwitchTo(draft->context);
 		draft->n_items = 0;
-		draft->link->not_before = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), BUSY_MS);
+		draft->link->not_before = shard_clock_now() + BUSY_PAUSE;
 		return;
 	}
 	if (low == 0)
@@ -281,7 +281,7 @@ send_draft(Draft *draft)
 	link->n_items = draft->n_items;
 	for (int i = 0; i < link->n_items; i++)
 		shard_replica_shipped(&link->items[i].shard->home, link->node, &link->items[i].ship);
-	link->called_at = GetCurrentTimestamp();
+	link->called_at = shard_clock_now();
 	shard_fault("records_shipped");
 	shard_peer_call(link->peer, "store", out.data, out.len, CALL_TIMEOUT_MS);
 }

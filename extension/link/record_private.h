@@ -5,7 +5,6 @@
 #pragma once
 
 #include "lib/stringinfo.h"
-#include "utils/timestamp.h"
 
 #include "entity/replica_home.h"
 #include "link/peer.h"
@@ -31,18 +30,19 @@ typedef struct ShipLink
 	ShardPeer *peer;
 	ShipItem *items; /* of the call under way, by type and shard; in TopMemoryContext */
 	int n_items;	 /* 0: there is no call */
-	TimestampTz called_at;
-	TimestampTz not_before; /* the next call; 0: at once */
-	bool wanted;			/* there is something to say, as of the last look */
-	bool tells;				/* only that something is released, which may wait */
+	int64
+		called_at; /* on shard_clock_now(), as what follows: the calendar's time may be set back */
+	int64 not_before; /* the next call; 0: at once */
+	bool wanted;	  /* there is something to say, as of the last look */
+	bool tells;		  /* only that something is released, which may wait */
 	bool failing;
 	int sqlstate; /* of the last failure */
 
 	/* copies that cannot follow, as of the last look, and one of them */
 	int stuck;
 	ShardShardKey stuck_key;
-	int stuck_state;		/* ShardReplicaState */
-	TimestampTz stuck_said; /* for shard_health; 0: there are none */
+	int stuck_state;  /* ShardReplicaState */
+	int64 stuck_said; /* for shard_health; 0: there are none */
 } ShipLink;
 
 /* record_call.c: begins a call, over a connection that is ready, if there is anything to say. True: it has left. */

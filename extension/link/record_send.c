@@ -13,9 +13,9 @@
 
 #include "access/xact.h"
 #include "utils/memutils.h"
-#include "utils/timestamp.h"
 
 #include "base/attempt.h"
+#include "base/clock.h"
 #include "core/base/text.h"
 #include "link/record_private.h"
 #include "link/record_send.h"
@@ -26,14 +26,14 @@
 
 #include "base/compat.h"
 
-/* What is released goes with the next record, or alone after this time (Q13). */
-#define TELL_MS 200
+/* What is released goes with the next record, or alone after this time, in microseconds (Q13). */
+#define TELL_AFTER (INT64CONST(200) * 1000)
 
 /* Before the next call, if the node could not say anything of a shard: its worker has not met the home yet. */
-#define SILENCE_MS 100
+#define SILENCE (INT64CONST(100) * 1000)
 
 /* How often it is said again for shard_health that a copy cannot follow. */
-#define SAY_MS 1000
+#define SAY_AFTER (INT64CONST(1000) * 1000)
 
 static ShardDatabase *db;
 static int worker;
@@ -198,18 +198,17 @@ take_answer(ShipLink *link)
 		silent |= !link->items[i].answered;
 	end_call(link);
 	link_works(link);
-	link->not_before = silent ? TimestampTzPlusMilliseconds(GetCurrentTimestamp(), SILENCE_MS) : 0;
+	link->not_before = silent ? shard_clock_now() + SILENCE : 0;
 }
 
 /* ---- what is to be said --------------------------------------------------------------------------- */
 
 /* Is it time for a call? One that tells alone that something is released may wait. */
 static bool
-is_due(const ShipLink *link, TimestampTz now)
+is_due(const ShipLink *link, int64 now)
 {
 	return now >= link->not_before &&
-		   (link->wanted ||
-			(link->tells && TimestampDifferenceExceeds(link->called_at, now, TELL_MS)));
+		   (link->wanted || (link->tells && now - link->called_at >= TELL_AFTER));
 }
 
 /* The copy at the node cannot follow its home. */
@@ -253,7 +252,7 @@ describe_stuck(const ShipLink *link, char *text, Size size)
  * is believed for a minute.
  */
 static void
-report_stuck(ShipLink *link, TimestampTz now)
+report_stuck(ShipLink *link, int64 now)
 {
 	const char *more;
 	char text[256];
@@ -265,7 +264,7 @@ report_stuck(ShipLink *link, TimestampTz now)
 		link->stuck_said = 0;
 		return;
 	}
-	if (link->stuck_said != 0 && !TimestampDifferenceExceeds(link->stuck_said, now, SAY_MS))
+	if (link->stuck_said != 0 && now - link->stuck_said < SAY_AFTER)
 		return;
 	link->stuck_said = now;
 	describe_stuck(link, text, sizeof(text));
@@ -330,14 +329,14 @@ poll_link(ShipLink *link)
 }
 
 static void
-take_events(ShipLink *link, TimestampTz now)
+take_events(ShipLink *link, int64 now)
 {
 	poll_link(link);
 }
 
 /* Connects, and calls. */
 static void
-run_link(ShipLink *link, TimestampTz now)
+run_link(ShipLink *link, int64 now)
 {
 	const char *dsn = shard_transport_address_of(link->node);
 
@@ -365,7 +364,7 @@ run_link(ShipLink *link, TimestampTz now)
 
 /* A link that survives its errors: each attempt meets a record that cannot be read again, which is reported once. */
 static void
-run_fenced(ShipLink *link, TimestampTz now, void (*run)(ShipLink *link, TimestampTz now))
+run_fenced(ShipLink *link, int64 now, void (*run)(ShipLink *link, int64 now))
 {
 	MemoryContext context = CurrentMemoryContext;
 
@@ -400,12 +399,12 @@ shard_record_send_wants(void)
 bool
 shard_record_send_run(void)
 {
-	TimestampTz now;
+	int64 now;
 	MemoryContext old;
 
 	if (!shard_record_send_wants())
 		return false;
-	now = GetCurrentTimestamp();
+	now = shard_clock_now();
 	released = false;
 	if (scratch == NULL)
 		scratch = AllocSetContextCreate(TopMemoryContext, "shard records", ALLOCSET_DEFAULT_SIZES);
@@ -448,9 +447,9 @@ earlier(long a, long b)
 }
 
 static long
-link_due(const ShipLink *link, TimestampTz now)
+link_due(const ShipLink *link, int64 now)
 {
-	long due = -1;
+	int64 at;
 
 	if (!link->wanted && !link->tells)
 		return -1;
@@ -458,21 +457,20 @@ link_due(const ShipLink *link, TimestampTz now)
 		return 1000;
 	if (shard_peer_state(link->peer) != SHARD_PEER_READY)
 		return -1;
-	due = link->wanted ? 0 : TELL_MS + 1 - TimestampDifferenceMilliseconds(link->called_at, now);
-	if (link->not_before > now)
-		due = Max(due, TimestampDifferenceMilliseconds(now, link->not_before));
-	return Max(due, 0);
+	at = link->wanted ? now : link->called_at + TELL_AFTER;
+	at = Max(at, link->not_before);
+	return at <= now ? 0 : (long) ((at - now + 999) / 1000);
 }
 
 long
 shard_record_send_due(void)
 {
-	TimestampTz now;
+	int64 now;
 	long due;
 
 	if (n_links == 0)
 		return -1;
-	now = GetCurrentTimestamp();
+	now = shard_clock_now();
 	due = shard_peer_next_due();
 	for (int i = 0; i < n_links; i++)
 		due = earlier(due, link_due(links[i], now));

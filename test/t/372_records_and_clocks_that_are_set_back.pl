@@ -1,0 +1,77 @@
+# The clock of a home's server is set back by an hour just when it waits a moment before it reads records for its backup again.
+# It waits no longer for that.
+
+use strict;
+use warnings FATAL => 'all';
+
+use ShardNodes;
+use Test::More;
+
+plan skip_all => 'a library that comes before that of the sanitizer' if $ENV{ASAN_OPTIONS};
+
+my $cluster = ShardNodes->create(2, conf => "shard.rebalance_interval = 0\nshard.voters = 1\nshard.region_workers = 1");
+my ($home, $backup) = $cluster->nodes;
+$cluster->sql_everywhere(q{
+CREATE TABLE seen ();
+CREATE FUNCTION does(state jsonb, message jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+BEGIN
+	IF message ? 'tell' THEN PERFORM shard_tell('plain', 'p', '{}'); ELSE INSERT INTO seen DEFAULT VALUES; END IF;
+	RETURN message;
+END $$;
+});
+$home->sql(q{SELECT shard_start('plain', 'does', 4)});
+$_->sql(q{SELECT shard_start('kept', 'does', 4, replicas => 1)}) for $home, $backup;
+$cluster->wait_registered;
+$cluster->allocate('kept', 1 .. 20);
+my $entity = $cluster->entity_at('kept', 1, 'e');
+
+# The time of the home's processes is an hour ago as soon as the file is there.
+my $folder = PostgreSQL::Test::Utils::tempdir;
+my $back = "$folder/back";
+my $library = "$folder/clock.so";
+PostgreSQL::Test::Utils::append_to_file("$folder/clock.c", <<"END");
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+int
+gettimeofday(struct timeval *restrict now, void *restrict zone)
+{
+	static int (*real) (struct timeval *restrict, void *restrict);
+
+	if (!real)
+		*(void **) &real = dlsym(RTLD_NEXT, "gettimeofday");
+	if (real(now, zone) != 0)
+		return -1;
+	now->tv_sec -= 3600 * (access("$back", F_OK) == 0);
+	return 0;
+}
+END
+PostgreSQL::Test::Utils::system_or_bail('cc', '-shared', '-fPIC', '-o', $library, "$folder/clock.c", '-ldl');
+$home->server->stop;
+{
+	local $ENV{LD_PRELOAD} = $library;
+	$home->server->start;
+}
+$cluster->wait_up;
+
+# The home has a record for its backup, and the call with it is lost.
+my $calls = q{FROM pg_stat_activity WHERE application_name ~ 'shard records' AND datname = current_database()};
+$home->server->set_fault('records_shipped', 'freeze');
+$home->sql(qq{SELECT shard_tell('kept', '$entity', '{"tell": true}')});
+ShardCluster::wait_for_condition(sub { $home->server->fault_happened }, 'the record to be shipped');
+my $keeper = $home->session;
+$keeper->query('BEGIN; ALTER EXTENSION shard UPDATE;');
+my $pid = $backup->sql("SELECT pid $calls");
+$backup->sql("SELECT pg_terminate_backend($pid, 60000)");
+$home->server->clear_fault;
+
+# The backup, asked once more, says that it needs it, and the home may not read it: it looks again and again.
+$backup->wait_until("SELECT EXISTS (SELECT $calls AND pid <> $pid AND state = 'idle' AND query ~ 'store')", 'the backup to be asked');
+my $before = $home->sql('SELECT clock_timestamp()');
+PostgreSQL::Test::Utils::append_to_file($back, '');
+is($home->sql("SELECT clock_timestamp() < '$before'::timestamptz - interval '50 min'"), 't', 'the clock is set back');
+$keeper->query('COMMIT;');
+$home->wait_until('SELECT count(*) = 1 FROM seen', 'the record to be stored, and what it told to be shown');
+done_testing();
