@@ -127,6 +127,14 @@ SET ROLE regress_shard_lender;
 SELECT shard_start('lent', 'owned');
 SELECT shard_alter('lent', 'owner', 'regress_shard_owner');
 
+-- His name is a literal in the hint.
+CREATE ROLE "regress_shard_o'hara";
+CREATE FUNCTION lent(jsonb, jsonb) RETURNS jsonb LANGUAGE sql RETURN $2;
+ALTER FUNCTION lent OWNER TO "regress_shard_o'hara";
+SELECT shard_start('quoted', 'lent');
+SELECT shard_drop_type('quoted');
+DROP FUNCTION lent;
+DROP ROLE "regress_shard_o'hara";
 -- The name of an index is taken, too.
 CREATE FUNCTION left_behind(jsonb, jsonb) RETURNS jsonb LANGUAGE sql RETURN $2;
 SELECT shard_start('lent_pkey', 'left_behind');

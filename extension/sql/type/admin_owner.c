@@ -76,7 +76,7 @@ shard_admin_owner(const char *type, const char *what)
  * superuser who starts the type of somebody else, as from a dump, seldom means that.
  */
 static void
-warn_of_lent_rights(Oid owner, Oid function, Oid author, const char *name)
+warn_of_lent_rights(Oid owner, Oid author, const char *name)
 {
 	char *author_name = GetUserNameFromId(author, true);
 	char *owner_name = GetUserNameFromId(owner, true);
@@ -91,9 +91,9 @@ warn_of_lent_rights(Oid owner, Oid function, Oid author, const char *name)
 				   "the function.",
 				   owner_name, author_name),
 		 errhint(
-			 "Give the type to that role, by shard_alter(type_name, 'owner', '%s'); or the function "
+			 "Give the type to that role, by shard_alter(type_name, 'owner', %s); or the function "
 			 "to a superuser.",
-			 author_name)));
+			 quote_literal_cstr(author_name))));
 }
 
 void
@@ -109,7 +109,7 @@ shard_admin_check_executes(Oid owner, Oid function, const char *name)
 	ReleaseSysCache(tuple);
 	if (shard_proc_aclcheck(function, owner, ACL_EXECUTE) == ACLCHECK_OK)
 	{
-		warn_of_lent_rights(owner, function, author, name);
+		warn_of_lent_rights(owner, author, name);
 		return;
 	}
 	ereport(ERROR,
