@@ -29,7 +29,10 @@
 /* What is released goes with the next record, or alone after this time, in microseconds (Q13). */
 #define TELL_AFTER (INT64CONST(200) * 1000)
 
-/* Before the next call, if the node could not say anything of a shard: its worker has not met the home yet. */
+/*
+ * Before the next call, if the node could not say anything of a shard, since its worker has not met the home yet; or what it was
+ * offered of one was damaged.
+ */
 #define SILENCE (INT64CONST(100) * 1000)
 
 /* How often it is said again for shard_health that a copy cannot follow. */
@@ -101,9 +104,9 @@ end_call(ShipLink *link)
 	link->n_items = 0;
 }
 
-/* What the node says of one shard. False: it was not asked. */
+/* What the node says of one shard. False: it was not asked. *pauses: set if it is to be said again, after a pause. */
 static bool
-take_one(ShipLink *link, const ShardReplicaAnswer *answer)
+take_one(ShipLink *link, const ShardReplicaAnswer *answer, bool *pauses)
 {
 	ShipItem *item =
 		shard_record_call_find(link->items, link->n_items, answer->type_id, answer->shard);
@@ -116,6 +119,7 @@ take_one(ShipLink *link, const ShardReplicaAnswer *answer)
 	if (answer->epoch != item->epoch || shard == NULL)
 		return true;
 	item->answered = true;
+	*pauses |= answer->verdict == SHARD_REPLICA_DAMAGED;
 	if (shard_replica_answered(&shard->home, link->node, answer))
 	{
 		released = true;
@@ -125,7 +129,7 @@ take_one(ShipLink *link, const ShardReplicaAnswer *answer)
 }
 
 static bool
-take_answers(ShipLink *link, ShardReader *reader)
+take_answers(ShipLink *link, ShardReader *reader, bool *pauses)
 {
 	ShardCallHeader header;
 	ShardReader section;
@@ -141,7 +145,7 @@ take_answers(ShipLink *link, ShardReader *reader)
 		if (kind != SHARD_SECTION_TURNS)
 			continue;
 		while (shard_replica_get_answer(&section, &answer))
-			if (!take_one(link, &answer))
+			if (!take_one(link, &answer, pauses))
 				return false;
 		if (section.failed)
 			return false;
@@ -184,21 +188,21 @@ take_answer(ShipLink *link)
 	int length = 0;
 	const char *bytes = shard_peer_answer(link->peer, &length);
 	ShardReader reader = {.at = bytes, .end = bytes};
-	bool silent = false;
+	bool pauses = false;
 
 	if (bytes != NULL)
 		reader.end += length;
-	if (bytes == NULL || !take_answers(link, &reader))
+	if (bytes == NULL || !take_answers(link, &reader, &pauses))
 	{
 		shard_peer_close(link->peer, true);
 		link_failed(link, ERRCODE_PROTOCOL_VIOLATION, "the node's answer is damaged");
 		return;
 	}
 	for (int i = 0; i < link->n_items; i++)
-		silent |= !link->items[i].answered;
+		pauses |= !link->items[i].answered;
 	end_call(link);
 	link_works(link);
-	link->not_before = silent ? shard_clock_now() + SILENCE : 0;
+	link->not_before = pauses ? shard_clock_now() + SILENCE : 0;
 }
 
 /* ---- what is to be said --------------------------------------------------------------------------- */
@@ -229,7 +233,7 @@ why_stuck(int state)
 		return "it lacks turns whose records are not here any more: its database was put back from "
 			   "a copy, or lost";
 	return "it has other turns than this node: one of the two databases was put back from a copy, "
-		   "or records on the way were damaged";
+		   "or its records come damaged each time, as that node's log says";
 }
 
 /* Which copies do not follow; names of types are looked up in a transaction. */

@@ -398,8 +398,25 @@ test_lacking(void)
 	answer(2, SHARD_REPLICA_STORED, 3, 0);
 	ship(2);
 	answer(2, SHARD_REPLICA_DAMAGED, 0, 0);
+	ok(ship(2) && shipment.asks, "who finds records damaged is asked again");
+	answer(2, SHARD_REPLICA_NEED, 0, 4);
+	ok(ship(2) && shipment.from == 4, "and shipped them again");
+	answer(2, SHARD_REPLICA_DAMAGED, 0, 0);
+	ship(2);
+	answer(2, SHARD_REPLICA_NEED, 0, 4);
+	ship(2);
+	answer(2, SHARD_REPLICA_STORED, 4, 0);
+	for (int i = 1; i <= SHARD_REPLICA_MOST_SPOILED; i++)
+	{
+		is_int(shard_replica_peer(&home, 2)->state, SHARD_REPLICA_FOLLOWS,
+			   "what was stored between them begins the count anew");
+		ship(2);
+		answer(2, SHARD_REPLICA_DAMAGED, 0, 0);
+		if (ship(2))
+			answer(2, SHARD_REPLICA_NEED, 0, 5);
+	}
 	ok(shard_replica_peer(&home, 2)->state == SHARD_REPLICA_PARTED && !ship(2),
-	   "to who finds records damaged they are not shipped without end");
+	   "who finds them damaged each time is not shipped them without end");
 }
 
 static void

@@ -264,7 +264,7 @@ SHARD_FIELDS_CODEC(shard_replica_put_offer, shard_replica_get_offer, ShardReplic
 static const char *const state_names[] = {"unasked", "follows", "lacks", "left", "parted", NULL};
 
 static const char *const event_names[] = {"acknowledged", "needs", "needs copy", "refuses",
-										  "parts",		  "lost",  NULL};
+										  "parts",		  "lost",  "spoiled",	 NULL};
 
 static const ShardStep steps[] = {
 	{SHARD_REPLICA_UNASKED, SHARD_REPLICA_ACKNOWLEDGED, SHARD_REPLICA_FOLLOWS,
@@ -275,6 +275,7 @@ static const ShardStep steps[] = {
 	{SHARD_REPLICA_UNASKED, SHARD_REPLICA_REFUSES, SHARD_REPLICA_LEFT, "a fact will come"},
 	{SHARD_REPLICA_UNASKED, SHARD_REPLICA_PARTS, SHARD_REPLICA_PARTED, "nothing is cut"},
 	{SHARD_REPLICA_UNASKED, SHARD_REPLICA_CALL_LOST, SHARD_REPLICA_UNASKED, "is asked again"},
+	{SHARD_REPLICA_UNASKED, SHARD_REPLICA_SPOILED, SHARD_REPLICA_UNASKED, "is asked again"},
 
 	{SHARD_REPLICA_FOLLOWS, SHARD_REPLICA_ACKNOWLEDGED, SHARD_REPLICA_FOLLOWS, "released may rise"},
 	{SHARD_REPLICA_FOLLOWS, SHARD_REPLICA_NEEDS, SHARD_REPLICA_FOLLOWS,
@@ -285,6 +286,8 @@ static const ShardStep steps[] = {
 	{SHARD_REPLICA_FOLLOWS, SHARD_REPLICA_PARTS, SHARD_REPLICA_PARTED, "nothing is cut"},
 	{SHARD_REPLICA_FOLLOWS, SHARD_REPLICA_CALL_LOST, SHARD_REPLICA_UNASKED,
 	 "it may have stored what was shipped, or not"},
+	{SHARD_REPLICA_FOLLOWS, SHARD_REPLICA_SPOILED, SHARD_REPLICA_UNASKED,
+	 "it has stored nothing of it, and is shipped it again"},
 };
 
 const ShardMachine shard_replica_machine = {
@@ -429,7 +432,8 @@ shard_replica_shipped(ShardReplicaHome *home, int32 node, const ShardReplicaShip
 }
 
 static ShardReplicaEvent
-event_of(const ShardReplicaHome *home, const ShardReplicaAnswer *answer)
+event_of(const ShardReplicaHome *home, const ShardReplicaPeer *peer,
+		 const ShardReplicaAnswer *answer)
 {
 	switch (answer->verdict)
 	{
@@ -443,6 +447,9 @@ event_of(const ShardReplicaHome *home, const ShardReplicaAnswer *answer)
 			return SHARD_REPLICA_NEEDS_COPY;
 		case SHARD_REPLICA_REFUSED:
 			return SHARD_REPLICA_REFUSES;
+		case SHARD_REPLICA_DAMAGED:
+			return peer->spoiled + 1 < SHARD_REPLICA_MOST_SPOILED ? SHARD_REPLICA_SPOILED
+																  : SHARD_REPLICA_PARTS;
 		default:
 			return SHARD_REPLICA_PARTS;
 	}
@@ -467,12 +474,18 @@ bool
 shard_replica_answered(ShardReplicaHome *home, int32 node, const ShardReplicaAnswer *answer)
 {
 	ShardReplicaPeer *peer = find_peer(home, node);
-	ShardReplicaEvent event = event_of(home, answer);
+	ShardReplicaEvent event;
 
-	if (peer == NULL || answer->epoch != home->epoch || !step(peer, event))
+	if (peer == NULL || answer->epoch != home->epoch)
 		return false;
-	if (answer->stored <= home->end.turn)
-		peer->acked = Max(peer->acked, answer->stored);
+	event = event_of(home, peer, answer);
+	if (!step(peer, event))
+		return false;
+	if (answer->stored <= home->end.turn && answer->stored > peer->acked)
+	{
+		peer->acked = answer->stored;
+		peer->spoiled = 0;
+	}
 	peer->next = peer->acked + 1;
 	switch (event)
 	{
@@ -486,6 +499,9 @@ shard_replica_answered(ShardReplicaHome *home, int32 node, const ShardReplicaAns
 			break;
 		case SHARD_REPLICA_NEEDS_COPY:
 			peer->acked = 0;
+			break;
+		case SHARD_REPLICA_SPOILED:
+			peer->spoiled++;
 			break;
 		default:
 			break;

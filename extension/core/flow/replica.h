@@ -138,7 +138,7 @@ typedef enum ShardReplicaState
 	SHARD_REPLICA_LACKS = 2,   /* it needs a copy (Q16): nothing is shipped */
 	SHARD_REPLICA_LEFT = 3, /* it knows of a newer home: the fact will come; nothing is shipped */
 	SHARD_REPLICA_PARTED =
-		4 /* home or copy was put back (Q23), or the home's records are damaged: nothing is shipped */
+		4 /* home or copy was put back (Q23), or what is shipped comes damaged each time: nothing is shipped */
 } ShardReplicaState;
 
 typedef enum ShardReplicaEvent
@@ -147,11 +147,18 @@ typedef enum ShardReplicaEvent
 	SHARD_REPLICA_NEEDS,			/* it needs records that the home has */
 	SHARD_REPLICA_NEEDS_COPY,		/* it needs what the home has not (any more), or says so */
 	SHARD_REPLICA_REFUSES,			/* it knows of a newer home */
-	SHARD_REPLICA_PARTS,			/* it says FORKED, BROKEN or DAMAGED */
-	SHARD_REPLICA_CALL_LOST			/* whether the call was met is not known */
+	SHARD_REPLICA_PARTS,	 /* it says FORKED or BROKEN, or DAMAGED so many times in a row */
+	SHARD_REPLICA_CALL_LOST, /* whether the call was met is not known */
+	SHARD_REPLICA_SPOILED	 /* it says DAMAGED: it has taken nothing of the call */
 } ShardReplicaEvent;
 
 extern const ShardMachine shard_replica_machine;
+
+/*
+ * What comes damaged is shipped again, since that may have happened on the way; so many times in a row, with nothing stored
+ * between them, it is damaged at the home.
+ */
+#define SHARD_REPLICA_MOST_SPOILED 3
 
 /* A node whose acknowledgement the home waits for. */
 typedef struct ShardReplicaPeer
@@ -163,6 +170,7 @@ typedef struct ShardReplicaPeer
 	int64 next;	   /* FOLLOWS: the turn that is shipped next */
 	int64 told;	   /* the newest released turn that an answered call has told it */
 	int64 telling; /* that the call under way tells it */
+	int spoiled;   /* how often it has said DAMAGED since it has stored something */
 } ShardReplicaPeer;
 
 /* The others of a set, and one learner. */
