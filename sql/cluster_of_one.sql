@@ -116,3 +116,7 @@ DROP ROLE regress_shard_link;
 
 SELECT shard_drop_type('one_count', true), shard_drop_type('one_operator', true);
 DROP FUNCTION one_count, one_operator;
+
+-- A session may have to look at these, and waits for no lock: VACUUM, which would lock them to cut them, does not.
+SELECT relname FROM pg_class WHERE relnamespace = 'shard'::regnamespace AND relname IN ('node', 'control', 'type')
+AND 'vacuum_truncate=off' = ANY (reloptions) ORDER BY relname;

@@ -11,7 +11,10 @@ CREATE SCHEMA shard_entity;
 GRANT USAGE ON SCHEMA shard_entity TO PUBLIC;
 COMMENT ON SCHEMA shard_entity IS 'state tables of the entity types, one each, owned by the type''s owner';
 
-/* Identity of this node (doc/protocol/members.md): one row. */
+/*
+ * Identity of this node (doc/protocol/members.md): one row. VACUUM does not cut this table, nor type and control: for that it
+ * locks them, and sessions that look at them before the control worker has begun wait for no lock.
+ */
 CREATE TABLE shard.node (
     only_row          boolean PRIMARY KEY DEFAULT true CHECK (only_row),
     cluster_id        uuid NOT NULL DEFAULT pg_catalog.gen_random_uuid(),
@@ -24,7 +27,7 @@ CREATE TABLE shard.node (
     voter_state       text NOT NULL DEFAULT 'ok',
     fenced            text,
     dsn               text NOT NULL DEFAULT ''  -- own address, as given to shard_join; empty: none
-);
+) WITH (vacuum_truncate = off);
 REVOKE ALL ON shard.node FROM PUBLIC;
 INSERT INTO shard.node (system_identifier, database_oid, timeline)
 SELECT s.system_identifier,
@@ -54,7 +57,7 @@ CREATE TABLE shard.type (
     problem          text,                   -- why messages of the type wait; NULL: they do not
     problem_code     text,
     cluster_owner    text                    -- the role that owns it in the cluster, if not the owner here (C18)
-);
+) WITH (vacuum_truncate = off);
 REVOKE ALL ON shard.type FROM PUBLIC;
 
 /*
