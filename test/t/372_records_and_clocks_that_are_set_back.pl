@@ -15,7 +15,8 @@ $cluster->sql_everywhere(q{
 CREATE TABLE seen ();
 CREATE FUNCTION does(state jsonb, message jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 BEGIN
-	IF message ? 'tell' THEN PERFORM shard_tell('plain', 'p', '{}'); ELSE INSERT INTO seen DEFAULT VALUES; END IF;
+	IF message ? 'tell' THEN PERFORM shard_tell('plain', 'p', '"told"'); END IF;
+	IF message = '"told"' THEN INSERT INTO seen DEFAULT VALUES; END IF;
 	RETURN message;
 END $$;
 });
