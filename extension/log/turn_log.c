@@ -342,8 +342,8 @@ find_copy(const Leaving *leaving, int32 type_id, int32 shard)
 }
 
 /*
- * A record of the segment: to the table, if it is needed. That of a copy whose set is not known is: the worker of its lane starts, and
- * what its former process has passed may leave meanwhile.
+ * A record of the segment: to the table, if it is needed. So is that of a copy whose set is not known: the worker of its
+ * lane is about to start, and what the process before it had passed may leave meanwhile.
  */
 static bool
 keep(const ShardTurnRecord *record, int64 seq, void *arg)
