@@ -6,41 +6,14 @@
 use strict;
 use warnings FATAL => 'all';
 
+use ShardClock;
 use ShardCluster;
 use Test::More;
 
-plan skip_all => 'a library that comes before that of the sanitizer' if $ENV{ASAN_OPTIONS};
+plan skip_all => 'a library that comes before that of the sanitizer' unless ShardClock::available;
 
-# The time of the server's processes is an hour ago for each of these files that is there.
-my $folder = PostgreSQL::Test::Utils::tempdir;
-my $back = "$folder/back";
-my $library = "$folder/clock.so";
-PostgreSQL::Test::Utils::append_to_file("$folder/clock.c", <<"END");
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <sys/time.h>
-#include <unistd.h>
-
-int
-gettimeofday(struct timeval *restrict now, void *restrict zone)
-{
-	static int (*real) (struct timeval *restrict, void *restrict);
-
-	if (!real)
-		*(void **) &real = dlsym(RTLD_NEXT, "gettimeofday");
-	if (real(now, zone) != 0)
-		return -1;
-	now->tv_sec -= 3600 * ((access("$back", F_OK) == 0) + (access("$back.more", F_OK) == 0) + (access("$back.within", F_OK) == 0));
-	return 0;
-}
-END
-PostgreSQL::Test::Utils::system_or_bail('cc', '-shared', '-fPIC', '-o', $library, "$folder/clock.c", '-ldl');
-
-my $node;
-{
-	local $ENV{LD_PRELOAD} = $library;
-	$node = ShardCluster->create('clock', conf => 'shard.region_workers = 1');
-}
+my $clock = ShardClock->new;
+my $node = $clock->with(sub { return ShardCluster->create('clock', conf => 'shard.region_workers = 1') });
 # Each entity notes what it was given, unless the way is closed: then it fails for the moment, or for good.
 $node->safe_psql('postgres', q{
 CREATE TABLE closed ();
@@ -85,7 +58,7 @@ sql(q{SELECT shard_tell('note', 'e', '"told"'), shard_start_entity('starts', 's'
 $node->wait_until(q{SELECT count(*) = 1 FROM shard_inbox WHERE type_name = 'note' AND attempts > 0}, 'the message to have failed');
 $node->wait_until(q{SELECT count(*) = 1 FROM shard.held WHERE place = 'start' AND entity = 's' AND attempts > 0}, 'the start to have failed');
 my $before = sql('SELECT clock_timestamp()');
-PostgreSQL::Test::Utils::append_to_file($back, '');
+$clock->set_back;
 is(sql("SELECT clock_timestamp() < '$before'::timestamptz - interval '50 min'"), 't', 'the clock is set back');
 sql('DELETE FROM closed');
 eval { $node->wait_until('SELECT count(*) = 5 FROM seen', 'all to be handled, before the hour is over') };
@@ -101,17 +74,18 @@ for my $time (1 .. 4)
 	last if $time == 4;
 	$node->wait_until(qq{SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'shard region'}, 'another one');
 }
-PostgreSQL::Test::Utils::append_to_file("$back.more", '');
+$clock->set_back;
 sql(q{SELECT shard_tell('note', 'e', '"more"')});
 eval { $node->wait_until(q{SELECT count(*) = 1 FROM seen WHERE what = 'more'}, 'a worker, before the hour is over') };
 is(sql(q{SELECT count(*) FROM seen WHERE what = 'more'}), 1, 'nor does a worker');
 
 # In a turn: a message that has failed before sets it back and fails again, while something is to be started later.
+my $file = $clock->file(3);
 sql(qq{
 CREATE SEQUENCE attempt;
 CREATE FUNCTION sets_back(state jsonb, message jsonb) RETURNS jsonb LANGUAGE plpgsql AS \$\$
 BEGIN
-    IF nextval('attempt') = 4 THEN COPY (SELECT 1) TO '$back.within'; END IF;
+    IF nextval('attempt') = 4 THEN COPY (SELECT 1) TO '$file'; END IF;
     IF currval('attempt') <= 4 THEN RAISE serialization_failure; END IF;
     INSERT INTO seen VALUES ('set back ' || (message #>> '{}'));
     RETURN message;

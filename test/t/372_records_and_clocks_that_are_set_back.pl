@@ -4,10 +4,11 @@
 use strict;
 use warnings FATAL => 'all';
 
+use ShardClock;
 use ShardNodes;
 use Test::More;
 
-plan skip_all => 'a library that comes before that of the sanitizer' if $ENV{ASAN_OPTIONS};
+plan skip_all => 'a library that comes before that of the sanitizer' unless ShardClock::available;
 
 my $cluster = ShardNodes->create(2, conf => "shard.rebalance_interval = 0\nshard.voters = 1\nshard.region_workers = 1");
 my ($home, $backup) = $cluster->nodes;
@@ -26,35 +27,9 @@ $cluster->wait_registered;
 $cluster->allocate('kept', 1 .. 20);
 my $entity = $cluster->entity_at('kept', 1, 'e');
 
-# The time of the home's processes is an hour ago as soon as the file is there.
-my $folder = PostgreSQL::Test::Utils::tempdir;
-my $back = "$folder/back";
-my $library = "$folder/clock.so";
-PostgreSQL::Test::Utils::append_to_file("$folder/clock.c", <<"END");
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <sys/time.h>
-#include <unistd.h>
-
-int
-gettimeofday(struct timeval *restrict now, void *restrict zone)
-{
-	static int (*real) (struct timeval *restrict, void *restrict);
-
-	if (!real)
-		*(void **) &real = dlsym(RTLD_NEXT, "gettimeofday");
-	if (real(now, zone) != 0)
-		return -1;
-	now->tv_sec -= 3600 * (access("$back", F_OK) == 0);
-	return 0;
-}
-END
-PostgreSQL::Test::Utils::system_or_bail('cc', '-shared', '-fPIC', '-o', $library, "$folder/clock.c", '-ldl');
+my $clock = ShardClock->new;
 $home->server->stop;
-{
-	local $ENV{LD_PRELOAD} = $library;
-	$home->server->start;
-}
+$clock->with(sub { $home->server->start });
 $cluster->wait_up;
 
 # The home has a record for its backup, and the call with it is lost.
@@ -71,7 +46,7 @@ $home->server->clear_fault;
 # The backup, asked once more, says that it needs it, and the home may not read it: it looks again and again.
 $backup->wait_until("SELECT EXISTS (SELECT $calls AND pid <> $pid AND state = 'idle' AND query ~ 'store')", 'the backup to be asked');
 my $before = $home->sql('SELECT clock_timestamp()');
-PostgreSQL::Test::Utils::append_to_file($back, '');
+$clock->set_back;
 is($home->sql("SELECT clock_timestamp() < '$before'::timestamptz - interval '50 min'"), 't', 'the clock is set back');
 $keeper->query('COMMIT;');
 $home->wait_until('SELECT count(*) = 1 FROM seen', 'the record to be stored, and what it told to be shown');
