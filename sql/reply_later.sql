@@ -90,7 +90,7 @@ SELECT count(*) FROM shard_entity.clerk WHERE entity_id = 'd';
 
 -- Told by an entity, the token is its address: the reply is a message. Told by a client, it answers nobody.
 SELECT shard_tell('clerk', 'e', '{"do": "pass on", "to": "f"}');
-SELECT shard_drain();
+SELECT count(shard_drain()) FROM generate_series(1, 2);
 SELECT entity_id, state FROM shard_entity.clerk WHERE entity_id = 'f';
 SELECT shard_drain();
 SELECT entity_id, state FROM shard_entity.clerk WHERE entity_id = 'e';
