@@ -118,5 +118,5 @@ SELECT shard_drop_type('one_count', true), shard_drop_type('one_operator', true)
 DROP FUNCTION one_count, one_operator;
 
 -- A session may have to look at these, and waits for no lock: VACUUM, which would lock them to cut them, does not.
-SELECT relname FROM pg_class WHERE relnamespace = 'shard'::regnamespace AND relname IN ('node', 'control', 'type')
-AND 'vacuum_truncate=off' = ANY (reloptions) ORDER BY relname;
+SELECT c.relname, c.reloptions, t.reloptions AS of_long_values FROM pg_class c LEFT JOIN pg_class t ON t.oid = c.reltoastrelid
+WHERE c.relnamespace = 'shard'::regnamespace AND c.relname IN ('node', 'control', 'type') ORDER BY c.relname;

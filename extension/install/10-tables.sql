@@ -27,7 +27,7 @@ CREATE TABLE shard.node (
     voter_state       text NOT NULL DEFAULT 'ok',
     fenced            text,
     dsn               text NOT NULL DEFAULT ''  -- own address, as given to shard_join; empty: none
-) WITH (vacuum_truncate = off);
+) WITH (vacuum_truncate = off, toast.vacuum_truncate = off);
 REVOKE ALL ON shard.node FROM PUBLIC;
 INSERT INTO shard.node (system_identifier, database_oid, timeline)
 SELECT s.system_identifier,
@@ -57,7 +57,7 @@ CREATE TABLE shard.type (
     problem          text,                   -- why messages of the type wait; NULL: they do not
     problem_code     text,
     cluster_owner    text                    -- the role that owns it in the cluster, if not the owner here (C18)
-) WITH (vacuum_truncate = off);
+) WITH (vacuum_truncate = off, toast.vacuum_truncate = off);
 REVOKE ALL ON shard.type FROM PUBLIC;
 
 /*

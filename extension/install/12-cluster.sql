@@ -12,7 +12,7 @@ CREATE TABLE shard.control (
     deleted boolean NOT NULL,
     value   bytea NOT NULL,
     PRIMARY KEY (store, kind, a, b)
-) WITH (vacuum_truncate = off);
+) WITH (vacuum_truncate = off, toast.vacuum_truncate = off);
 REVOKE ALL ON shard.control FROM PUBLIC;
 
 /* Routes (H1, H4): where messages for a shard go. Written when that changes, by the lane's worker. */

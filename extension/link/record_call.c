@@ -210,6 +210,7 @@ read_records(Draft *draft)
 		MemoryContextSwitchTo(draft->context);
 		draft->n_items = 0;
 		draft->link->not_before = shard_clock_now() + BUSY_PAUSE;
+		shard_fault("records_not_read");
 		return;
 	}
 	if (low == 0)

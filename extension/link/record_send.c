@@ -20,6 +20,7 @@
 #include "link/record_private.h"
 #include "link/record_send.h"
 #include "link/transport_private.h"
+#include "registry/catalog.h"
 #include "registry/registry.h"
 #include "shared/link_trouble.h"
 #include "shared/told.h"
@@ -236,17 +237,22 @@ why_stuck(int state)
 		   "or its records come damaged each time, as that node's log says";
 }
 
-/* Which copies do not follow; names of types are looked up in a transaction. */
+/* Which copies do not follow. Their type goes by its number while the extension's tables are another session's. */
 static void
 describe_stuck(const ShipLink *link, char *text, Size size)
 {
-	const char *name;
+	const char *name = NULL;
+	char type[80];
 
 	StartTransactionCommand();
-	name = shard_registry_last_name(link->stuck_key.type_id);
-	snprintf(text, size, "%d, one of them that of shard %d of entity type \"%.64s\": %s",
-			 link->stuck, link->stuck_key.shard, name == NULL ? "" : name,
-			 why_stuck(link->stuck_state));
+	if (shard_catalog_lock(true))
+		name = shard_registry_last_name(link->stuck_key.type_id);
+	if (name == NULL)
+		snprintf(type, sizeof(type), "type %d", link->stuck_key.type_id);
+	else
+		snprintf(type, sizeof(type), "entity type \"%.64s\"", name);
+	snprintf(text, size, "%d, one of them that of shard %d of %s: %s", link->stuck,
+			 link->stuck_key.shard, type, why_stuck(link->stuck_state));
 	CommitTransactionCommand();
 	MemoryContextSwitchTo(scratch);
 }

@@ -108,7 +108,11 @@ list_segments(ShardCursor *c, bool keep)
 		live[segment->no] = true;
 		if ((c->file[segment->no] != 0 && c->file[segment->no] != file) ||
 			segment->blocks < c->blocks[segment->no])
+		{
 			c->void_places = true;
+			if (c->resume.segment == segment->no)
+				c->resume.segment = -1;
+		}
 		c->file[segment->no] = file;
 		c->blocks[segment->no] = segment->blocks;
 		table_close(rel, keep ? NoLock : AccessShareLock);

@@ -9,7 +9,9 @@
  * it has noted.
  *
  * Left out: senders that commit late (P, D7), pages, rewritten tables, rows of the log's own. So rows of a segment follow
- * one another, and the position is a number.
+ * one another, and the position is a number. Nor are there other workers, whose positions keep a segment as this one's does;
+ * the page at which a worker goes on, so each turn reads from the first segment; restarts, at which the order of the segments is read from
+ * their rows.
  *
  * A run ends when all rows are handled.
  */

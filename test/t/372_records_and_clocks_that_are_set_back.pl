@@ -44,10 +44,12 @@ $backup->sql("SELECT pg_terminate_backend($pid, 60000)");
 $home->server->clear_fault;
 
 # The backup, asked once more, says that it needs it, and the home may not read it: it looks again and again.
-$backup->wait_until("SELECT EXISTS (SELECT $calls AND pid <> $pid AND state = 'idle' AND query ~ 'store')", 'the backup to be asked');
+$home->server->set_fault('records_not_read', 'freeze');
+ShardCluster::wait_for_condition(sub { $home->server->fault_happened }, 'the home to be refused its records');
 my $before = $home->sql('SELECT clock_timestamp()');
 $clock->set_back;
 is($home->sql("SELECT clock_timestamp() < '$before'::timestamptz - interval '50 min'"), 't', 'the clock is set back');
+$home->server->clear_fault;
 $keeper->query('COMMIT;');
 $home->wait_until('SELECT count(*) = 1 FROM seen', 'the record to be stored, and what it told to be shown');
 done_testing();
