@@ -65,3 +65,6 @@ SELECT shard_shard_id('42', 10, 'md5');
 
 DROP FUNCTION counter;
 DROP SCHEMA shard_id_test;
+
+-- It runs a function of the type's owner, which need not be one for parallel workers.
+SELECT proparallel FROM pg_proc WHERE oid = 'shard_shard_id(text, text)'::regprocedure;

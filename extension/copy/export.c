@@ -91,14 +91,14 @@ check_owner(const ShardExport *export)
 		return;
 	mine = GetUserNameFromId(export->type->owner, true);
 	if (mine == NULL || strcmp(mine, theirs) != 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("shard %d of entity type \"%s\" belongs to role \"%s\" on node %d, and "
-						"to role \"%s\" on node %d",
-						call->shard.shard, export->type->name, mine != NULL ? mine : "",
-						export->callee.view.node, theirs, export->callee.header.from),
-				 errhint("shard_alter(%s, 'owner', ...) gives it the same owner at both.",
-						 quote_literal_cstr(export->type->name))));
+		ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+						errmsg("shard %d of entity type \"%s\" belongs to %s on node %d, and "
+							   "to role \"%s\" on node %d",
+							   call->shard.shard, export->type->name,
+							   shard_security_role_text(export->type->owner),
+							   export->callee.view.node, theirs, export->callee.header.from),
+						errhint("shard_alter(%s, 'owner', ...) gives it the same owner at both.",
+								quote_literal_cstr(export->type->name))));
 }
 
 /* Finds the type here; raises an error unless it is the one that the caller means. */

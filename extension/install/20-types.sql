@@ -98,10 +98,11 @@ GRANT EXECUTE ON FUNCTION @extschema@.shard_drop_type(text, boolean) TO PUBLIC;
 COMMENT ON FUNCTION @extschema@.shard_drop_type(text, boolean) IS 'removes an entity type and its state table from this node';
 
 /*
- * The shard of an entity, as in column shard of its state table. Caller: any role that may send to the type.
+ * The shard of an entity, as in column shard of its state table. Caller: any role that may send to the type. Not in parallel
+ * queries: it calls the type's extractor, of which nobody asks that it may be there.
  */
 CREATE FUNCTION @extschema@.shard_shard_id(type_name text, entity_id text) RETURNS int4
-LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'shard_shard_id';
+LANGUAGE c STABLE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_shard_id';
 GRANT EXECUTE ON FUNCTION @extschema@.shard_shard_id(text, text) TO PUBLIC;
 COMMENT ON FUNCTION @extschema@.shard_shard_id(text, text) IS 'the shard of an entity';
 

@@ -207,7 +207,8 @@ drive(ShardDatabase *db)
 
 /*
  * Groups of lanes that shall have workers of their own: those with types, and those that had some a moment ago, so that
- * a role that makes and drops types all the time seldom has the workers of others start again.
+ * a role that makes and drops types all the time seldom has the workers of others start again. Who has no types gives
+ * way as soon as a worker finds no slot.
  */
 static uint8
 groups_wanted(ShardDatabase *db)
@@ -230,7 +231,7 @@ groups_wanted(ShardDatabase *db)
 		if (*missed_at == 0)
 			*missed_at = now;
 		end = TimestampTzPlusMilliseconds(*missed_at, shard_owner_workers_keep);
-		if (now >= end)
+		if (now >= end || shard_supervisor_lacks_slots())
 			continue;
 		wanted |= shard_group_bit(group);
 		shard_supervisor_come_back(end);

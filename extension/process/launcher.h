@@ -34,6 +34,9 @@ extern void shard_supervisor_stop(ShardDatabase *db, int worker);
 /* How long the worker has been alive, in ms; -1: it is not. */
 extern int64 shard_supervisor_age(ShardDatabase *db, int worker);
 
+/* Whether there was no slot for a worker, of any database, and none has started since. */
+extern bool shard_supervisor_lacks_slots(void);
+
 /* The launcher has to come back at this time, if not earlier. */
 extern void shard_supervisor_come_back(TimestampTz at);
 

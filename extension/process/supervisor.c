@@ -50,8 +50,8 @@ static Supervised supervised[SHARD_MAX_DATABASES][SHARD_WORKER_SLOTS];
 
 static TimestampTz next_wake = DT_NOEND;
 
-/* Said once, until a worker could be registered again. */
-static bool warned_of_slots = false;
+/* A worker could not be registered, nor any since. Said once. */
+static bool lacks_slots = false;
 
 static Supervised *entry_of(ShardDatabase *db, int worker);
 static bool is_alive(const Supervised *entry);
@@ -280,12 +280,12 @@ start(ShardDatabase *db, int worker)
 	{
 		entry->alive = true;
 		entry->started_at = GetCurrentTimestamp();
-		warned_of_slots = false;
+		lacks_slots = false;
 		return;
 	}
 	entry->handle = NULL;
 	fail(slot, worker);
-	if (!warned_of_slots)
+	if (!lacks_slots)
 		ereport(WARNING,
 				(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
 				 errmsg("could not start %s of database %u: no background worker slot is free",
@@ -293,7 +293,7 @@ start(ShardDatabase *db, int worker)
 				 errdetail("Messages wait; the start is tried again."),
 				 errhint("Increase max_worker_processes, which is %s, and restart the server.",
 						 GetConfigOption("max_worker_processes", false, false))));
-	warned_of_slots = true;
+	lacks_slots = true;
 }
 
 /*
@@ -397,6 +397,15 @@ shard_supervisor_age(ShardDatabase *db, int worker)
 	if (entry->started_at == 0)
 		return -1;
 	return (GetCurrentTimestamp() - entry->started_at) / 1000;
+}
+
+/*
+ * Whether there was no slot for a worker, and none has started since.
+ */
+bool
+shard_supervisor_lacks_slots(void)
+{
+	return lacks_slots;
 }
 
 /*

@@ -101,9 +101,8 @@ check_execute(const ShardType *type)
 	check_schema(type);
 }
 
-/* A role in a sentence; it may be gone. Palloc'd. */
-static char *
-role_text(Oid role)
+char *
+shard_security_role_text(Oid role)
 {
 	char *name = GetUserNameFromId(role, true);
 
@@ -131,7 +130,7 @@ shard_security_owner_problem(const ShardType *type)
 			"the control worker has noted that",
 			type->cluster_owner);
 	return psprintf("it belongs to role \"%s\" in the cluster, and here to %s", type->cluster_owner,
-					role_text(type->owner));
+					shard_security_role_text(type->owner));
 }
 
 /* Error if the type is another role's in the cluster: a role that may send to it here need not have that right there. */
@@ -152,7 +151,7 @@ check_cluster_owner(const ShardType *type)
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 			 errmsg("cannot send to entity type \"%s\" at this node", type->name),
 			 errdetail("Here it belongs to %s, in the cluster to role \"%s\".",
-					   role_text(type->owner), type->cluster_owner),
+					   shard_security_role_text(type->owner), type->cluster_owner),
 			 errhint("shard_alter(%s, 'owner', ...) gives it one owner; or drop it here with "
 					 "shard_drop_type().",
 					 quote_literal_cstr(type->name))));
@@ -193,7 +192,7 @@ shard_security_check_owner(const ShardType *type, const char *what)
 	ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 					errmsg("permission denied to %s \"%s\"", what, type->name),
 					errdetail("Only members of the role that owns the entity type may do this."),
-					errhint("Ask %s.", role_text(type->owner))));
+					errhint("Ask %s.", shard_security_role_text(type->owner))));
 }
 
 char *
@@ -315,7 +314,7 @@ shard_security_require(Oid owner)
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-			 errmsg("code of %s cannot run now", role_text(owner)),
+			 errmsg("code of %s cannot run now", shard_security_role_text(owner)),
 			 errdetail("The code runs as that role only, in a security-restricted operation."),
 			 errhint("If the owner of an entity type has just changed, try again.")));
 }

@@ -15,6 +15,9 @@ extern bool shard_security_is_owner(const ShardType *type);
 /* Error 42501 unless the current user is. what: "alter entity type" and the like. */
 extern void shard_security_check_owner(const ShardType *type, const char *what);
 
+/* A role in a sentence: role "alice"; it may be gone. Palloc'd. */
+extern char *shard_security_role_text(Oid role);
+
 /* Why a type does not run here that belongs to another role in the cluster, palloc'd; NULL: it does not. */
 extern char *shard_security_owner_problem(const ShardType *type);
 

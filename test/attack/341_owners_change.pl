@@ -136,5 +136,22 @@ $error = ShardOwners::refused($one, 'alice', q{SELECT shard_alter('bank', 'owner
 like($error // 'none', qr/42501.*Only members of that role/s, 'C09: not to whom she does not belong');
 $error = ShardOwners::refused($one, 'mallory', q{SELECT shard_alter('bank', 'owner', 'mallory')});
 like($error // 'none', qr/42501/, 'C09: nor does the other one take it');
+
+# --- C10: the owner was dropped at one node --------------------------------------------------------
+
+ShardOwners::create_roles($_, 'eve') for $one, $two;
+ShardOwners::as($one, 'eve', q{SELECT shard_start('left', 'eve.keep', number_of_shards => 8)});
+ShardOwners::as_eventually($two, 'eve', q{SELECT shard_start('left', 'eve.keep', number_of_shards => 8)});
+$cluster->wait_registered;
+my ($left) = $cluster->entities_at('left', 2, 1);
+ShardOwners::as($two, 'eve', qq{SELECT shard_ask('left', '$left', '{"n": 1}', '30 s')});
+$two->sql('DROP OWNED BY eve CASCADE; DROP ROLE eve');
+$two->wait_until(q{SELECT problem ~ 'which was dropped' FROM shard_types WHERE type_name = 'left'}, 'the type to be suspended there');
+my $left_shard = $cluster->shard_of('left', $left);
+for (1 .. 2)
+{
+	(undef, undef, $moved) = $one->try("SELECT shard_move('left', $left_shard, 1)");
+	like($moved, qr/belongs to role \d+, which was dropped on node 2, and to role "eve" on node 1/, 'C10: no shard leaves the table of nobody, which is said');
+}
 $cluster->logs_are_clean;
 done_testing();

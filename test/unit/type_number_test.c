@@ -106,6 +106,20 @@ test_changed_owner(void)
 	is_int(shard_type_number_group(given, 4, b, 10, false), 2, "who shares goes on to");
 }
 
+/* Who drops the newest type and starts another one stays with its workers. */
+static void
+test_gone(void)
+{
+	const ShardTypeParty a = {"a", NULL}, b = {"b", NULL};
+	ShardNumberedType given[] = {{1, a}, {2, b}};
+
+	is_int(shard_type_number_group(given, 0, a, 2, false), 2, "of the newest, which is gone");
+	is_int(shard_type_number_group(given, 1, b, 2, false), 2, "though others have some");
+	is_int(shard_type_number_group(given, 2, (ShardTypeParty){"c", NULL}, 2, false), 3,
+		   "not that of a type that is there");
+	is_int(shard_type_number_group(given, 0, a, PG_INT32_MAX, false), 7, "nor is there an end");
+}
+
 static void
 test_ends(void)
 {
@@ -288,6 +302,7 @@ main(void)
 	test_owners();
 	test_own_workers();
 	test_changed_owner();
+	test_gone();
 	test_ends();
 	test_joiners();
 	test_room();

@@ -115,9 +115,10 @@ shard_type_number_group(const ShardNumberedType *types, int count, ShardTypePart
 	int other = -1;
 	int other_owners = may_share && party.alone == NULL ? PG_INT32_MAX : 1;
 
-	for (int i = 1; i <= SHARD_GROUPS; i++)
+	/* the newest type's group first: if that type is gone, the workers of its group may still be there */
+	for (int i = 0; i < SHARD_GROUPS; i++)
 	{
-		int group = (shard_message_group(last) + i) % SHARD_GROUPS;
+		int group = (shard_message_group(Max(last, 1)) + i) % SHARD_GROUPS;
 		int owners = shard_type_number_owners(types, count, group);
 
 		if (has_type(types, count, &party, group))

@@ -47,7 +47,7 @@ shard_type_number_find(const ShardTypeRecord *names, int count, const char *name
 /*
  * The group for another type of a party: that of its other types, else one without types, else, if owners may share, the
  * one with the fewest, which no type has to itself. -1: there is none. Of several such groups the one which comes first
- * behind last, the newest number.
+ * from that of last on, the newest number: who drops the newest type and starts another one gets the same workers.
  */
 extern int shard_type_number_group(const ShardNumberedType *types, int count, ShardTypeParty party,
 								   int32 last, bool may_share);
