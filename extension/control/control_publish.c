@@ -162,6 +162,8 @@ shard_control_publish(void)
 	view->fenced = shard_node_fenced(state->node);
 	view->downed = state->downed_at != 0 && !view->fenced;
 	view->superseded = shard_node_superseded_by(state->node) != 0;
+	view->unadmitted = !shard_node_admitted(state->node) && !shard_node_joining(state->node) &&
+					   !view->fenced && !view->downed && !state->journal;
 	view->node = shard_node_id(state->node);
 	view->inc_no = shard_node_incarnation(state->node);
 	view->cluster = shard_node_cluster(state->node);

@@ -26,6 +26,7 @@ typedef struct ShardBoardView
 	bool
 		downed; /* this start was: the next one is admitted, or an operator's word lets it go on (I9) */
 	bool superseded; /* another incarnation of the node lives: this is a former life of it (I4) */
+	bool unadmitted; /* this start is to be admitted yet: another incarnation may live (I4) */
 	int32 node;
 	int32 inc_no;
 	ShardUuid incarnation;

@@ -95,6 +95,53 @@ test_put_back(void)
 	is_int(shard_node_superseded_by(machines[AT].node), 0, "it is no former life then");
 }
 
+/*
+ * Nothing that it writes is durable, as behind the gate of an old primary, whose standby follows no more. It hears of its end
+ * before it can claim anything.
+ */
+static void
+test_behind_its_gate(void)
+{
+	int32 before;
+
+	put_back();
+	before = shard_node_incarnation(machines[0].node);
+	machines[AT].slow = true;
+	come_up();
+	run(5 * SHARD_SECOND);
+	ok(!machines[AT].node->handling, "a former life behind its gate stops, too");
+	ok(shard_node_superseded_by(machines[AT].node) > before, "knowing which incarnation lives: %d",
+	   shard_node_superseded_by(machines[AT].node));
+	is_int(shard_node_is_claimed(machines[0].node, 2, now), SHARD_NODE_UNCLAIMED,
+		   "though it has claimed nothing,");
+	settle(AT);
+	deliver();
+	run(5 * SHARD_SECOND);
+	ok(shard_node_is_claimed(machines[0].node, 2, now) != SHARD_NODE_UNCLAIMED,
+	   "which it does once that is durable");
+	ok(!shard_node_admitted(machines[AT].node) && !machines[AT].node->handling, "in vain");
+}
+
+/* It is the node's own next start: it hears of nobody else, and is admitted when its claim is durable. */
+static void
+test_restart_behind_its_gate(void)
+{
+	three_nodes();
+	stop(AT);
+	machines[AT].slow = true;
+	start(AT);
+	run(5 * SHARD_SECOND);
+	ok(!shard_node_admitted(machines[AT].node), "a restart is not admitted behind its gate");
+	is_int(shard_node_superseded_by(machines[AT].node), 0, "and hears of no other life");
+	run(20 * SHARD_SECOND);
+	ok(!shard_node_reachable(machines[0].node, 2, now),
+	   "that it asks is no sign of life to others");
+	settle(AT);
+	deliver();
+	run(5 * SHARD_SECOND);
+	ok(shard_node_admitted(machines[AT].node), "it is when its claim is durable");
+}
+
 /* What this database has claimed itself is no other life: it died before it heard of the grant (I7). */
 static void
 test_own_claim(void)
@@ -127,6 +174,8 @@ main(void)
 {
 	begin_world();
 	test_put_back();
+	test_behind_its_gate();
+	test_restart_behind_its_gate();
 	test_own_claim();
 	end_world();
 	for (int s = SHARD_STORE_NODE; s < STORES; s++)

@@ -50,7 +50,8 @@ typedef enum ShardControlKind
 	SHARD_CONTROL_JOIN_REPLY, /* flag: welcome; node: granted id; uuid: cluster; uuid2: token; text: why not;
 							   * waits: not yet */
 	SHARD_CONTROL_ADMIT,	   /* node, inc_no: the previous one, uuid: new incarnation, start_kind;
-						  * entries: one member value, as its settings are now */
+						  * entries: one member value, as its settings are now. Without uuid
+						  * it claims nothing, and asks whether another incarnation lives (I4) */
 	SHARD_CONTROL_ADMIT_REPLY, /* flag: granted; inc_no; uuid; text: why not */
 	SHARD_CONTROL_I_AM =
 		38, /* of a host alone, never sent: uuid2: the incarnation found at an address */

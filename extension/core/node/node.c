@@ -421,7 +421,12 @@ receive(ShardNode *node, int64 now, int32 via, const char *bytes, size_t length)
 	if (!node->join.address &&
 		(!shard_node_trust_ballots(node, &message) || !shard_node_trust_orders(node, &message)))
 		return;
+		/* Who only asks may be no incarnation that counts. */
+#ifdef SHARD_MUTANT_ASKING_IS_LIFE
 	if (message.from != 0)
+#else
+	if (message.from != 0 && !shard_node_step_asks(&message))
+#endif
 		shard_node_member_heard(node, now, message.from);
 	shard_node_member_called(node, &message);
 	if (is_for_voter(message.kind))

@@ -272,6 +272,23 @@ admission_refused(ShardNode *node, const ShardControl *message)
 					 message->text);
 }
 
+/*
+ * Does another incarnation live? A claim waits until its uuid is durable and past the gate (I7), which for an old primary,
+ * whose standby follows no more, is for ever; so what it would hear then is asked for without a claim.
+ */
+static void
+ask_who_lives(ShardNode *node, int32 to)
+{
+	ShardControl *message;
+
+	if (to == node->id || node->last_ticket <= node->persisted)
+		return;
+	message = shard_action_send(node->out, to, SHARD_CONTROL_ADMIT);
+	message->node = node->id;
+	message->inc_no = node->inc_no;
+	message->start_kind = node->start_kind;
+}
+
 /* Claim this start's incarnation at each node that may hold the office. */
 static void
 claim(ShardNode *node, int64 now)
@@ -299,6 +316,7 @@ claim(ShardNode *node, int64 now)
 		/* from now on the member is missed if it says nothing */
 		if (members[i].key.a != node->id)
 			(void) peer_of(node, now, members[i].key.a);
+		ask_who_lives(node, members[i].key.a);
 		message = shard_action_send(node->out, members[i].key.a, SHARD_CONTROL_ADMIT);
 		message->node = node->id;
 		message->inc_no = node->inc_no;

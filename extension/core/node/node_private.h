@@ -341,6 +341,9 @@ extern void shard_node_step_finish(ShardNode *node);
 /* Sends the messages, and answers the commands, that waited for transactions which are durable now. */
 extern void shard_node_step_release(ShardNode *node);
 
+/* Is it an ADMIT that claims nothing, and only asks which incarnation lives (I4)? */
+extern bool shard_node_step_asks(const ShardControl *message);
+
 /*
  * Has the disk made no progress for a while, with something to be done? Then this node can decide nothing, and as coordinator
  * would only keep others from deciding, since its heartbeats presuppose nothing durable.

@@ -229,15 +229,29 @@ shard_node_step_release(ShardNode *node)
 	node->first_action = out->n_actions;
 }
 
+bool
+shard_node_step_asks(const ShardControl *message)
+{
+	return message->kind == SHARD_CONTROL_ADMIT && message->uuid.high == 0 &&
+		   message->uuid.low == 0;
+}
+
 /*
  * May a message leave before the node's transactions are durable? Only what says nothing of its own
- * durable state: that it lives, what others have decided, plain questions.
+ * durable state: that it lives, what others have decided, plain questions. An ADMIT that names no incarnation
+ * is such a question (I4): nothing can be granted for it, so nobody comes to rely on a row that a promoted standby lacks.
  */
 static bool
-is_free(ShardControlKind kind)
+is_free(const ShardControl *message)
 {
-	switch (kind)
+	switch (message->kind)
 	{
+		case SHARD_CONTROL_ADMIT:
+#ifdef SHARD_MUTANT_OWN_END_BEHIND_THE_GATE
+			return false;
+#else
+			return shard_node_step_asks(message);
+#endif
 		case SHARD_CONTROL_MEMBER_HEARTBEAT:
 		case SHARD_CONTROL_HEARTBEAT:
 		case SHARD_CONTROL_RENEW:
@@ -314,12 +328,12 @@ finish_send(ShardNode *node, ShardAction *action, StringInfo buffer)
 	}
 	resetStringInfo(buffer);
 	shard_control_encode(buffer, message);
-	if (self || (to != 0 && ticket > node->persisted && !is_free(message->kind)))
+	if (self || (to != 0 && ticket > node->persisted && !is_free(message)))
 		/* It leaves later, as an action of its own. */
 		action->kind = SHARD_ACTION_NONE;
 	if (self)
-		shard_node_step_queue(is_free(message->kind) || ticket <= node->persisted ? &node->loop
-																				  : &node->held,
+		shard_node_step_queue(is_free(message) || ticket <= node->persisted ? &node->loop
+																			: &node->held,
 							  ticket, to, buffer->data, buffer->len);
 	else if (action->kind == SHARD_ACTION_NONE)
 		hold(node, ticket, to, message->kind, buffer); /* may move the actions */

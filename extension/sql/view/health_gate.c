@@ -49,7 +49,28 @@ lack(const ShardGateLook *look)
 		SyncRepStandbyNames, look->connected, look->wanted);
 }
 
-/* A fenced node is told that it is. */
+/*
+ * What to do. A start that is not admitted yet may be a former life of the node, which has to end: it must not be talked
+ * into opening its gate.
+ */
+static const char *
+cure(const ShardBoardView *view)
+{
+	if (view->known && view->unadmitted)
+		return "this start is not admitted, and another incarnation of the node may live: if a standby of "
+			   "this server was promoted, end this server, and rebuild it as a standby of that one; if this "
+			   "server was promoted itself, set synchronous_standby_names to the standbys that it has now, or "
+			   "empty it; only if no standby of it was promoted, bring one back, or set shard.gate to 'local': "
+			   "then what others were told may be lost with this server, and a standby of it is not admitted "
+			   "without an operator";
+	return "bring a standby back; if this server was promoted itself, set "
+		   "synchronous_standby_names to the standbys that it has now, or empty it; if none was promoted, "
+		   "you may set shard.gate to "
+		   "'local': then what others were told may be lost with this server, and a "
+		   "standby of it is not admitted without an operator";
+}
+
+/* A node that is fenced, or a former life, is told that it is, and has no gate to open. */
 void
 shard_health_gate(ShardHealth *health)
 {
@@ -62,7 +83,7 @@ shard_health_gate(ShardHealth *health)
 		!(is_long_ago(look.waits_since) || is_long_ago(look.alone_since)))
 		return;
 	shard_board_get(db, &view);
-	if (view.known && view.fenced)
+	if (view.known && (view.fenced || view.superseded))
 		return;
 	if (look.waits_since == 0)
 		waits = "nothing waits for it yet, and what is committed next will";
@@ -70,14 +91,9 @@ shard_health_gate(ShardHealth *health)
 		waits = psprintf("what was committed since %s waits: asks time out, and messages for "
 						 "other nodes, answers to their calls, moves and shard_drain() wait",
 						 timestamptz_to_str(look.waits_since));
-	shard_health_add(
-		health,
-		psprintf(
-			"%s%s%s; %s; bring a standby back; if this server was promoted itself, set "
-			"synchronous_standby_names to the standbys that it has now, or empty it; if none was promoted, "
-			"you may set shard.gate to "
-			"'local': then what others were told may be lost with this server, and a "
-			"standby of it is not admitted without an operator",
-			lack(&look), look.alone_since != 0 ? ", since " : "",
-			look.alone_since != 0 ? timestamptz_to_str(look.alone_since) : "", waits));
+	shard_health_add(health,
+					 psprintf("%s%s%s; %s; %s", lack(&look),
+							  look.alone_since != 0 ? ", since " : "",
+							  look.alone_since != 0 ? timestamptz_to_str(look.alone_since) : "",
+							  waits, cure(&view)));
 }
