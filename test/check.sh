@@ -97,7 +97,7 @@ count_tap() {  # log, exit status
 remember() {  # name, log, exit status
   [ "$3" != 0 ] || return 0
   echo "FAILED $1" >>"$work/failures"
-  { grep -hE -A2 '^(not ok |test .*\.\.\. FAILED|# stopped)' "$2" | grep -v '^ok' | cut -c 1-160 | head -6; } >>"$work/failures" || true
+  { grep -hE -A2 '^(not ok |test .*\.\.\. FAILED|# (stopped|died))' "$2" | grep -v '^ok' | cut -c 1-300 | head -6; } >>"$work/failures" || true
 }
 
 # Runs a command within what is left of the time limit, output to a log. In the background, since

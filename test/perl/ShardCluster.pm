@@ -27,6 +27,9 @@ use Time::HiRes qw(time usleep);
 # Bounds a wait for a condition. A test that meets it has failed; none relies on its value.
 our $patience = $PostgreSQL::Test::Utils::timeout_default // 180;
 
+# What ends a test stands in its own log only, which is not what a runner shows first.
+$SIG{__DIE__} = sub { diag("died: $_[0]") if defined $^S && !$^S };
+
 my $common_conf = q{
 shared_preload_libraries = 'shard'
 # The log scan needs to know which process spoke.
