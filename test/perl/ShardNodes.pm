@@ -372,9 +372,16 @@ sub shard_of
 	return ($self->nodes)[0]->sql("SELECT shard_shard_id('$type', '$entity')");
 }
 
+# What has shard_move refuse for a moment: a coordinator that has just come into office or left it. One that is new hears
+# from the nodes first what they host.
+my $unsettled = qr/coordinator has changed|no coordinator|office was lost|lost its office|has not started it yet|not said yet what it hosts/i;
+
+# What a slow machine makes of any request.
+my $slow = qr/could not connect within|no answer|did not answer in time|cannot be reached|is moving/;
+
 # Asks a node (default: the first) to move a shard to node $n, unless it is there; returns when that is decided: how
 # long the request took that was. One that a change of the coordinator ends is repeated, since nothing tells whether it is carried out.
-# So is one that fails because a slow machine takes seconds to connect; these seconds count.
+# So is one that fails since a machine is slow; these seconds count.
 sub move
 {
 	my ($self, $type, $shard, $n, $by) = @_;
@@ -386,11 +393,10 @@ sub move
 		my ($status, undef, $error) = $by->try("SELECT shard_move(type_name, shard, $n) FROM shard_homes
 			WHERE type_name = '$type' AND shard = $shard AND NOT (node = $n AND phase = 'stable')");
 		return time - $begun if $status == 0;
-		my $slow = $error =~ /could not connect within/;
 		die "shard $shard of type $type does not move to node $n: $error"
-		  if time > $deadline || !$slow && $error !~ /coordinator has changed|no coordinator|office was lost|lost its office|has not started it yet/i;
+		  if time > $deadline || $error !~ $unsettled && $error !~ $slow;
 		usleep(50_000);
-		$begun = time unless $slow;
+		$begun = time if $error =~ $unsettled;
 	}
 }
 
