@@ -41,9 +41,10 @@ for my $role (map { ($_) x 3 } sort grep { $_ ne 'nobody' } keys %sees)
 {
 	my $session = $server->session;
 	$session->query("SET SESSION AUTHORIZATION $role;") if $role ne $superuser;
-	$session->send("$state;");
 	push @askers, [ $role, $session ];
 }
+# None before all are there: nobody waits for long.
+$_->[1]->send("$state;") for @askers;
 $server->wait_until(q{SELECT count(*) = 12 FROM pg_stat_activity WHERE backend_type = 'client backend' AND wait_event_type = 'Extension'}, 'all to wait');
 $holder->query('ROLLBACK;');
 is($_->[1]->receive, $sees{ $_->[0] }, "G4: $_->[0] has what is his, asked beside others") for @askers;

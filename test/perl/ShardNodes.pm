@@ -415,6 +415,23 @@ sub wait_home
 	return;
 }
 
+# Has a shard move to node $n, as often as it takes: a hand-over that a slow machine does not end within its
+# handoff_timeout is given up. Returns when all nodes know that it is there.
+sub bring
+{
+	my ($self, $type, $shard, $n) = @_;
+	my $deadline = time + $ShardCluster::patience;
+	my $home = "FROM shard_homes WHERE type_name = '$type' AND shard = $shard";
+	my $by = ($self->nodes)[0];
+	while ($by->sql("SELECT node = $n AND phase = 'stable' $home") ne 't')
+	{
+		die "shard $shard of type $type does not get to node $n" if time > $deadline;
+		$self->move($type, $shard, $n, $by);
+		$by->wait_until("SELECT phase = 'stable' $home", "the move of shard $shard of type $type to end");
+	}
+	return $self->wait_home($type, $shard, $n);
+}
+
 # Waits until no shard is on the move and nothing is left of those that have moved.
 sub wait_settled
 {

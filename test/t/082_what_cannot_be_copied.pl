@@ -43,8 +43,7 @@ $there->sql('ALTER TABLE shard_entity.recorder DROP state');
 refused('a table that is broken', qr/states of entity type "recorder" cannot be copied.*lacks column "state"/si);
 $there->sql('ALTER TABLE shard_entity.recorder ADD state jsonb');
 # An old refusal must not be the answer to a new question.
-$cluster->move('recorder', $shard, 2);
-$cluster->wait_home('recorder', $shard, 2);
+$cluster->bring('recorder', $shard, 2);
 $cluster->wait_settled;
 is($there->sql("SELECT state->>'count' FROM shard_entity.recorder WHERE entity_id = '$id'"), 3, 'mended, it moves');
 
@@ -64,8 +63,7 @@ $locker->query('COMMIT;');
 $waiting->receive;
 $_->close for $locker, $waiting;
 $cluster->wait_home('recorder', $shard, 1);
-$cluster->move('recorder', $shard, 2);
-$cluster->wait_home('recorder', $shard, 2);
+$cluster->bring('recorder', $shard, 2);
 $cluster->wait_settled;
 
 # The same of the new home. Who is asked there before a move waits not at all, and says who has it locked.
@@ -75,8 +73,7 @@ my ($pid) = $locker->query('BEGIN; LOCK TABLE shard_entity.recorder IN SHARE MOD
 like($locked, qr/the table of entity type "recorder" is locked on node 1 by process $pid.*HINT: .*pg_locks/si, 'so is one at the new home, not at all');
 $locker->query('COMMIT;');
 $locker->close;
-$cluster->move('recorder', $shard, 1);
-$cluster->wait_home('recorder', $shard, 1);
+$cluster->bring('recorder', $shard, 1);
 
 my $importer = q{query ~ 'shard_peer.import' AND state = 'active' AND pid <> pg_backend_pid()};
 # When the shard is sealed already, the copy waits with nothing that others would wait for.
@@ -126,8 +123,7 @@ sub arrive
 	$cluster->wait_up;
 	$cluster->wait_settled;
 	return if $here->sql("SELECT node FROM shard_homes WHERE type_name = 'recorder' AND shard = $shard") == $to;
-	$cluster->move('recorder', $shard, $to);
-	$cluster->wait_home('recorder', $shard, $to);
+	$cluster->bring('recorder', $shard, $to);
 	$cluster->wait_settled;
 	return;
 }
