@@ -377,7 +377,7 @@ sub shard_of
 my $unsettled = qr/coordinator has changed|no coordinator|office was lost|lost its office|has not started it yet|not said yet what it hosts/i;
 
 # What a slow machine makes of any request.
-my $slow = qr/could not connect within|no answer|did not answer in time|cannot be reached|is moving/;
+my $slow = qr/could not connect within|no answer|did not answer in time|cannot be reached|is moving|within handoff_timeout/;
 
 # Asks a node (default: the first) to move a shard to node $n, unless it is there; returns when that is decided: how
 # long the request took that was. One that a change of the coordinator ends is repeated, since nothing tells whether it is carried out.
