@@ -44,8 +44,8 @@ search() {  # kind, folder, model, NAME=VALUE ...
   # violation is found soon, so that compiling a mutant well would cost more than it saves.
   flags=(-DSAFETY -DNOREDUCE "-DMEMLIM=$memory" ${long:+-DCOLLAPSE})
   if [ "$kind" = mutant ]; then flags+=(-O0); else flags+=(-O2); fi
-  # So do the searches of this model, which are short: most of its source is steps.
-  [ "$model$long" != replicas ] || flags+=(-O1)
+  # So do the searches of copies, which are short: most of their source is steps.
+  [ -n "$long" ] || [[ $model != replicas* ]] || flags+=(-O1)
   gcc -w "${flags[@]}" -o pan pan.c >>out 2>&1 || return 1
   # In the foreground, so that who ends this run ends the search, too.
   timeout --foreground "$limit" ./pan -m1000000 -w24 >>out 2>&1
@@ -258,6 +258,28 @@ mutant proposal_outlives replicas CRASHES=1 GROWTHS=1
 mutant acks_outlive_copy replicas $abc SHRINKS=1 GROWTHS=1
 mutant learner_behind replicas $abc SHRINKS=1 GROWTHS=1
 mutant records_of_older_epochs_refused replicas $abc SUSPICIONS=1
+
+# ---- a copy in pieces, a rewind: Q16, Q17 ------------------------------------------------------
+
+scope "replicas: a copy in pieces, a crash, a loss" replicas_copy
+scope "replicas: a copy in pieces of a home alone, 2 crashes" replicas_copy ALONE=1 CRASHES=2
+long "replicas: a copy in pieces, 4 turns, a crash, a loss" replicas_copy TURNS=4
+long "replicas: a copy in pieces, 2 crashes, a loss" replicas_copy CRASHES=2
+scope "replicas: rewinds, 2 suspicions, a loss" replicas_rewind
+long "replicas: rewinds, 2 suspicions, a loss, 5 records" replicas_rewind RECORDS=5 TURNS=4
+long "replicas: rewinds, 3 suspicions, a loss" replicas_rewind SUSPICIONS=3
+
+mutant bound_left_out replicas_copy
+mutant members_by_end replicas_copy
+mutant end_in_memory replicas_copy
+mutant answer_before_gate replicas_copy
+mutant turn_begun replicas_copy
+mutant records_behind_the_pieces replicas_copy
+mutant half_a_copy_stays replicas_copy
+mutant rewound_at_once replicas_rewind
+mutant rewound_once replicas_rewind
+mutant former_home_forgotten replicas_rewind
+mutant tail_dropped_first replicas_rewind
 
 while [ "$running" -gt 0 ]; do finish_one; done
 [ "$started" -gt 0 ] || die "no run contains ${words[*]}"
