@@ -29,9 +29,10 @@
  * A record is compared by its epoch and number: with Q6 that is enough, without sums (Q5). A copy is
  * one piece, of a released turn; Q16 has it in pieces that records put right.
  *
- * Left out: inputs of the home's own node (Q30) and lost origins, lapses (Q39) and min_insync that
- * stops the shard, copies in pieces (Q16), adoption of rows and rewind in pieces (Q10, Q17, Q20), a
- * home put back from an older copy (Q23), lanes, plain receivers that move, placement.
+ * Left out, and in models of their own: outputs as they leave (Q29), replicas_outputs.pml; inputs of the home's own node
+ * (Q30), replicas_inputs.pml; lapses (Q39), replicas_lapse.pml; copies in pieces (Q16), replicas_copy.pml; rewinds in pieces
+ * (Q17), replicas_rewind.pml. Left out altogether: lost origins, min_insync that stops the shard, adoption of rows (Q10,
+ * Q20), a home put back from an older copy (Q23), lanes, placement.
  *
  * What the search found is at the rules, as "Found:". State and helpers: replicas_state.pml.
  */

@@ -259,16 +259,46 @@ mutant acks_outlive_copy replicas $abc SHRINKS=1 GROWTHS=1
 mutant learner_behind replicas $abc SHRINKS=1 GROWTHS=1
 mutant records_of_older_epochs_refused replicas $abc SUSPICIONS=1
 
-# ---- a copy in pieces, a rewind: Q16, Q17 ------------------------------------------------------
+# ---- what stands around a take-over: outputs, inputs, lapses, copies in pieces, rewinds ----------
 
+scope "replicas: outputs, 2 suspicions, a crash, a move" replicas_outputs SUSPICIONS=2 RECORDS=4
+scope "replicas: outputs to a shard here, a suspicion, a crash, a loss, a move" replicas_outputs LOSSES=1 RECORDS=4 DEST=0
+scope "replicas: outputs to a replicated shard, a suspicion, a crash, a take-over" replicas_outputs RECORDS=4 DEST_REPLICATED=1
+long "replicas: outputs, 2 suspicions, a crash, 2 moves" replicas_outputs SUSPICIONS=2 RECORDS=4 MOVES=2
+long "replicas: outputs to a replicated shard, 2 suspicions, 2 take-overs" replicas_outputs SUSPICIONS=2 RECORDS=4 MOVES=2 DEST_REPLICATED=1
+long "replicas: 3 outputs, 2 suspicions, a crash, a loss, a move" replicas_outputs TURNS=3 SUSPICIONS=2 RECORDS=4 LOSSES=1
+scope "replicas: 3 inputs, 4 suspicions, 2 crashes" replicas_inputs ITEMS=3 SUSPICIONS=4 CRASHES=2
+long "replicas: 3 inputs, 7 suspicions, 4 crashes" replicas_inputs ITEMS=3 SUSPICIONS=7 CRASHES=4
+scope "replicas: a lapse, a suspicion, a crash" replicas_lapse
+long "replicas: 2 lapses, a suspicion, a crash" replicas_lapse LEASES=2
+long "replicas: a lapse, 3 messages, a suspicion, 2 crashes" replicas_lapse MESSAGES=3 CRASHES=2
 scope "replicas: a copy in pieces, a crash, a loss" replicas_copy
-scope "replicas: a copy in pieces of a home alone, 2 crashes" replicas_copy ALONE=1 CRASHES=2
+scope "replicas: a copy in pieces of a home alone, a crash" replicas_copy ALONE=1
+long "replicas: a copy in pieces of a home alone, 2 crashes" replicas_copy ALONE=1 CRASHES=2
 long "replicas: a copy in pieces, 4 turns, a crash, a loss" replicas_copy TURNS=4
 long "replicas: a copy in pieces, 2 crashes, a loss" replicas_copy CRASHES=2
-scope "replicas: rewinds, 2 suspicions, a loss" replicas_rewind
+scope "replicas: rewinds, 2 suspicions, a loss" replicas_rewind RECORDS=3
+long "replicas: rewinds, 2 suspicions, a loss, 4 records" replicas_rewind
 long "replicas: rewinds, 2 suspicions, a loss, 5 records" replicas_rewind RECORDS=5 TURNS=4
 long "replicas: rewinds, 3 suspicions, a loss" replicas_rewind SUSPICIONS=3
 
+mutant local_output_early replicas_outputs DEST=0
+mutant marks_stay replicas_outputs
+mutant local_not_compared replicas_outputs DEST=0
+mutant outputs_once replicas_outputs
+mutant done_when_appended replicas_outputs LOSSES=1
+mutant floor_of_source replicas_outputs
+mutant mark_before_release replicas_outputs DEST_REPLICATED=1
+mutant inputs_unstamped replicas_inputs
+mutant rows_go_early replicas_inputs
+mutant parked_rows_go_early replicas_inputs
+mutant inputs_not_sent_again replicas_inputs
+mutant parked_after_the_promise replicas_inputs
+mutant numbers_of_rows_alone replicas_inputs
+mutant active_again replicas_lapse
+mutant lapse_forgotten replicas_lapse
+mutant refused_before_lapsed replicas_lapse
+mutant equal_epoch_ends_a_lapse replicas_lapse
 mutant bound_left_out replicas_copy
 mutant members_by_end replicas_copy
 mutant end_in_memory replicas_copy
