@@ -16,6 +16,16 @@ durable_turn(const BackupNode *backup, int32 shard, int64 turn)
 	return row;
 }
 
+/* Its record has gone, for all that it did is in the tables. */
+static bool
+has_applied(const BackupNode *backup, int32 shard, int64 turn)
+{
+	const ShardReplicaCopy *copy = store_get(backup->store, NULL, T_COPY, KEY(shard));
+
+	return copy != NULL && turn <= copy->applied &&
+		   store_get(backup->store, NULL, T_TURN, KEY(shard, turn)) == NULL;
+}
+
 /* The turn as its home has it, or as it was released before. */
 static const char *
 bytes_of(const CopiesWorld *world, int32 shard, int64 turn, int *length)
@@ -41,6 +51,8 @@ copies_check_shown(CopiesWorld *world, int32 shard, int64 turn, const char *what
 	{
 		const TurnRow *row = durable_turn(&world->backups[i], shard, turn);
 
+		if (has_applied(&world->backups[i], shard, turn))
+			continue;
 		if (row == NULL || bytes == NULL || row->length != length ||
 			memcmp(row->bytes, bytes, length) != 0)
 			check_fail(world->check,
@@ -161,10 +173,75 @@ copies_check_copy(CopiesWorld *world, BackupNode *backup, int32 shard)
 		check_fail(world->check, "VR4: turn " INT64_FORMAT " of shard %d has two contents",
 				   copy->end.turn, shard);
 	*stored = copy->end;
-	if (copy->released > world->released[shard] || copy->applied > copy->released)
+	if (copy->applied > copy->released)
+		check_fail(world->check,
+				   "VR3: backup %d has applied turn " INT64_FORMAT
+				   " of shard %d, released is " INT64_FORMAT,
+				   backup->index, copy->applied, shard, copy->released);
+	if (copy->released > world->released[shard])
 		check_fail(world->check,
 				   "VR3: backup %d takes turn " INT64_FORMAT " of shard %d for released",
 				   backup->index, copy->released, shard);
+}
+
+/* VR8: an output of an applied turn is there until it is done. */
+static void
+check_undone(CopiesWorld *world, const BackupNode *backup, int32 shard, int64 oseq,
+			 const ShardTurnOutput *output)
+{
+	const UndoneRow *undone = store_get(backup->store, NULL, T_UNDONE, KEY(shard, oseq));
+	int64 id;
+
+	memcpy(&id, output->payload, sizeof(id));
+	if (output->type_id == COPIES_PLAIN ? world->received[id] > 0 : world->handled[id] > 0)
+		return;
+	if (undone == NULL || undone->id != id)
+		check_fail(world->check,
+				   "VR8: backup %d has no more output " INT64_FORMAT
+				   " of shard %d, which is not done",
+				   backup->index, oseq, shard);
+}
+
+/* VR3: its rows are what released turns made, up to the one that it says, and nothing else. */
+void
+copies_check_applied(CopiesWorld *world, const BackupNode *backup, int32 shard)
+{
+	int64 count = 0;
+
+	for (int64 turn = 1; turn <= Min(backup->copies[shard].applied, world->released[shard]); turn++)
+	{
+		const Truth *truth = &world->truths[shard][turn];
+		ShardReader reader = {truth->bytes, truth->bytes + truth->length, false};
+		ShardReader items;
+		ShardTurnRecord record;
+		ShardTurnFault fault;
+		int64 oseq;
+		int32 kind;
+		bool mandatory;
+
+		shard_turn_record_next(&reader, &record, &fault);
+		oseq = record.first_oseq;
+		while (shard_turn_record_section_next(&record.sections, &kind, &mandatory, &items))
+		{
+			ShardTurnImage image;
+			ShardTurnOutput output;
+
+			while (kind == SHARD_TURN_IMAGES && shard_turn_get_image(&items, &image))
+			{
+				const int64 *id = store_get(backup->store, NULL, T_STATE, KEY(shard, count++));
+
+				if (id == NULL || memcmp(id, image.row, sizeof(*id)) != 0)
+					check_fail(world->check,
+							   "VR3: backup %d has not applied turn " INT64_FORMAT " of shard %d",
+							   backup->index, turn, shard);
+			}
+			while (kind == SHARD_TURN_OUTPUTS && shard_turn_get_output(&items, &output))
+				check_undone(world, backup, shard, oseq++, &output);
+		}
+	}
+	if (store_get(backup->store, NULL, T_STATE, KEY(shard, count)) != NULL)
+		check_fail(world->check, "VR3: backup %d has rows of no applied turn of shard %d",
+				   backup->index, shard);
 }
 
 void
@@ -229,6 +306,8 @@ check_set(CopiesWorld *world)
 			{
 				const TurnRow *row = durable_turn(&world->backups[i], shard, turn);
 
+				if (has_applied(&world->backups[i], shard, turn))
+					continue;
 				if (row == NULL || row->length != truth->length ||
 					memcmp(row->bytes, truth->bytes, row->length) != 0)
 					check_fail(world->check,

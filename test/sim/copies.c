@@ -218,6 +218,7 @@ define_tables(Store *store)
 	store_define(store, T_TAKEN, "taken", sizeof(int64));
 	store_define(store, T_TURN, "turn", sizeof(TurnRow));
 	store_define(store, T_COPY, "copy", sizeof(ShardReplicaCopy));
+	store_define(store, T_UNDONE, "undone", sizeof(UndoneRow));
 }
 
 /* An old copy of its files comes up in the home's place (Q23). */

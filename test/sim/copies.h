@@ -30,7 +30,7 @@
 #define COPIES_ROW 1600	  /* bytes of a row of the log */
 #define COPIES_TOLD 512	  /* messages that the other node tells a shard */
 
-/* Tables of the home; a backup has T_TURN and T_COPY alone. */
+/* Tables of the home; a backup has T_TURN, T_COPY, T_STATE and T_UNDONE. */
 enum
 {
 	T_LOG = 0, /* seq: LogRow */
@@ -41,7 +41,8 @@ enum
 	T_MARK,	   /* shard, kind, a, b: int64, likewise */
 	T_TAKEN,   /* shard: int64, position in what the other node tells */
 	T_TURN,	   /* shard, turn: TurnRow */
-	T_COPY	   /* shard: ShardReplicaCopy */
+	T_COPY,	   /* shard: ShardReplicaCopy */
+	T_UNDONE   /* shard, oseq: UndoneRow, of records that are applied */
 };
 
 typedef enum LogKind
@@ -81,6 +82,14 @@ typedef struct TurnRow
 	int64 length; /* a row's size is a multiple of 8 */
 	char bytes[COPIES_ROW];
 } TurnRow;
+
+/* An output that no record says is done. */
+typedef struct UndoneRow
+{
+	int32 type_id;
+	int32 shard;
+	int64 id;
+} UndoneRow;
 
 /* ---- the home -------------------------------------------------------------------------------- */
 
@@ -336,12 +345,16 @@ extern void copies_backup_crash(BackupNode *backup);
 extern void copies_backup_receive(BackupNode *backup, const Message *message);
 extern bool copies_backup_step(CopiesWorld *world, BackupNode *backup);
 
+/* copies_apply.c */
+extern bool copies_backup_apply(CopiesWorld *world, BackupNode *backup);
+
 /* check_copy.c: VR1, VR3 to VR8 */
 extern void copies_check_shown(CopiesWorld *world, int32 shard, int64 turn, const char *what);
 extern void copies_check_released(CopiesWorld *world, int32 shard);
 extern void copies_check_appended(CopiesWorld *world, int32 shard, const Output *output);
 extern void copies_check_received(CopiesWorld *world, int32 shard, int64 oseq, int64 id);
 extern void copies_check_copy(CopiesWorld *world, BackupNode *backup, int32 shard);
+extern void copies_check_applied(CopiesWorld *world, const BackupNode *backup, int32 shard);
 extern void copies_check_stopped(CopiesWorld *world);
 extern void copies_check_made(CopiesWorld *world, int32 shard, const ShardTurnRecord *record);
 extern void copies_check_step(CopiesWorld *world);

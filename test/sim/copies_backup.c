@@ -62,6 +62,25 @@ typedef struct Stored
 	int32 shard;
 } Stored;
 
+/* By the record behind it. */
+static bool
+find_before(const Stored *stored, int64 turn, ShardTurnPoint *point)
+{
+	const TurnRow *row =
+		store_get(stored->backup->store, stored->tx, T_TURN, KEY(stored->shard, turn));
+	ShardTurnRecord record;
+	ShardTurnFault fault;
+	ShardReader reader;
+
+	if (row == NULL)
+		return false;
+	reader = (ShardReader){row->bytes, row->bytes + row->length, false};
+	if (!shard_turn_record_next(&reader, &record, &fault))
+		return false;
+	*point = shard_turn_record_before(&record);
+	return true;
+}
+
 static bool
 find_turn(void *context, int64 turn, ShardTurnPoint *point)
 {
@@ -73,7 +92,7 @@ find_turn(void *context, int64 turn, ShardTurnPoint *point)
 	ShardReader reader;
 
 	if (row == NULL)
-		return false;
+		return find_before(stored, turn + 1, point);
 	reader = (ShardReader){row->bytes, row->bytes + row->length, false};
 	if (!shard_turn_record_next(&reader, &record, &fault))
 		return false;
@@ -232,6 +251,8 @@ copies_backup_step(CopiesWorld *world, BackupNode *backup)
 	Call *call = &backup->calls[i];
 
 	if (copies_percent(world, 5) && promise(backup))
+		return true;
+	if (copies_percent(world, 5) && copies_backup_apply(world, backup))
 		return true;
 	if (copies_percent(world, 20))
 		store_flush(backup->store);
