@@ -10,6 +10,10 @@
  * decision that takes L in; the loss of A, and C as the home of the next epoch, which lacks what it had not stored (Q18,
  * Q19). L stores what the new home ships, and drops what is behind it (Q8), or its copy if that was not complete.
  *
+ * Marks, and outputs that are not done, are no rows of the home: they are in its memory, in records, and of older records in
+ * a table that rotation writes (Q5, Q30). With MARKS row 1 is of that kind: a piece has it as the table has it, and the
+ * home has kept the records behind that. Found: so a learner begins with the oldest record that the home has.
+ *
  * A record is one number, its content, that no other record has: so its name is its content, with Q6.
  *
  * Left out, since replicas.pml has them: facts that come late, questions that outlive who asked, promises. What L has in
@@ -17,6 +21,9 @@
  */
 #ifndef ALONE
 #define ALONE		0			/* the set is A alone; nobody can take over */
+#endif
+#ifndef MARKS
+#define MARKS		0
 #endif
 #ifndef TURNS
 #define TURNS		3
@@ -47,6 +54,8 @@ bool busy;						/* a transaction of the worker is under way */
 byte flushed;
 byte released;					/* as the home knows */
 byte start_end;					/* its end at the last start or activation */
+byte base;						/* MARKS: row 1 as the table has it */
+byte kept = 1;					/* first turn whose record it needs */
 byte truth;						/* ghost: turns that were ever released */
 byte truths[TURNS + 1];
 
@@ -131,6 +140,12 @@ byte same;						/* L has so many turns of the home's log, and acknowledged them 
 #define REACHED		(released >= bound && same >= start_end)
 #endif
 
+#if MARKS && !defined(MUTANT_records_from_now_on)
+#define FIRST_RECORD	kept
+#else
+#define FIRST_RECORD	(flushed + 1)
+#endif
+
 active proctype world()
 {
 end:
@@ -156,13 +171,19 @@ end:
 			for (i : flushed + 1 .. last) { log[i] = 0 }
 			last = flushed; in_memory = flushed; busy = false; start_end = flushed; released = 0;
 			forget_call() }
+#if MARKS
+	:: d_step { kept <= last && flushed == last && !busy ->
+			home_row(1, base);
+			kept = last + 1;
+			printf("rotation: the table says %d in row 1\n", base) }
+#endif
 #if !ALONE
 	:: d_step { !lost && backup < flushed -> backup++; printf("C has turn %d\n", backup) }
 #endif
 	/* ---- L */
 	:: d_step { role == NONE && read_row == 0 ->		/* (1) */
 			role = COPYING;
-			from = flushed + 1;
+			from = FIRST_RECORD;
 			upto = flushed;
 			same = upto;
 			for (i : 1 .. upto) { copy[i] = log[i] }
@@ -187,7 +208,13 @@ end:
 #endif
 			printf("row 0 is read: %d\n", read_record) }
 	:: d_step { role == COPYING && read_row == 0 && (got & 2) == 0 ->
-			read_row = 2; home_row(1, read_record); behind = busy;
+			read_row = 2; behind = busy;
+#if MARKS
+			read_record = base;
+#else
+			home_row(1, read_record);
+#endif
+
 #ifdef MUTANT_turn_begun
 			said = in_memory + busy;
 #else
@@ -220,6 +247,7 @@ end:
 			printf("A is lost, C begins behind turn %d\n", backup);
 			for (i : backup + 1 .. last) { log[i] = 0 }
 			last = backup; in_memory = backup; flushed = backup; busy = false; start_end = backup; released = 0; lost = true;
+			base = 0; kept = 1;
 			forget_call();
 #ifndef MUTANT_half_a_copy_stays
 			if :: role == COPYING -> forget_copy() :: else fi;

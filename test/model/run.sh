@@ -273,7 +273,8 @@ scope "replicas: a lapse, a suspicion, a crash" replicas_lapse
 long "replicas: 2 lapses, a suspicion, a crash" replicas_lapse LEASES=2
 long "replicas: a lapse, 3 messages, a suspicion, 2 crashes" replicas_lapse MESSAGES=3 CRASHES=2
 scope "replicas: a copy in pieces, a crash, a loss" replicas_copy
-scope "replicas: a copy in pieces of a home alone, a crash" replicas_copy ALONE=1
+scope "replicas: a copy in pieces of a home alone, marks, a crash" replicas_copy ALONE=1 MARKS=1
+long "replicas: a copy in pieces, marks, a crash, a loss" replicas_copy MARKS=1
 long "replicas: a copy in pieces of a home alone, 2 crashes" replicas_copy ALONE=1 CRASHES=2
 long "replicas: a copy in pieces, 4 turns, a crash, a loss" replicas_copy TURNS=4
 long "replicas: a copy in pieces, 2 crashes, a loss" replicas_copy CRASHES=2
@@ -306,6 +307,7 @@ mutant answer_before_gate replicas_copy
 mutant turn_begun replicas_copy
 mutant records_behind_the_pieces replicas_copy
 mutant half_a_copy_stays replicas_copy
+mutant records_from_now_on replicas_copy MARKS=1
 mutant rewound_at_once replicas_rewind
 mutant rewound_once replicas_rewind
 mutant former_home_forgotten replicas_rewind
