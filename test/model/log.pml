@@ -6,12 +6,13 @@
  * Modelled: senders, as one; rotation by another worker, its TRUNCATE and what it publishes of it apart; turns of the
  * worker: the list of segments, a look at the file and size of each, and the rows, segment by segment, under a lock that
  * ends with the segment. A turn may end, with all it has done, behind each row, and fails where a file is not the one that
- * it has noted.
+ * it has noted. The next one goes on in the segment, and at the row, that the last one has passed, unless what it has noted of
+ * the files has changed. The worker may start anew, with its position alone.
  *
- * Left out: senders that commit late (P, D7), pages, rewritten tables, rows of the log's own. So rows of a segment follow
- * one another, and the position is a number. Nor are there other workers, whose positions keep a segment as this one's does;
- * the page at which a worker goes on, so each turn reads from the first segment; restarts, at which the order of the segments is read from
- * their rows.
+ * Left out: senders that commit late (P, D7), so that a reader that begins at the first segment has nothing else to look
+ * for; pages, rewritten tables, rows of the log's own. So rows of a segment follow one another, and the position is a
+ * number. Nor are there other workers, whose positions keep a segment as this one's does; and restarts of the server, at
+ * which the order of the segments is read from their rows.
  *
  * A run ends when all rows are handled.
  */
@@ -123,13 +124,31 @@ proctype rotation()
 	od
 }
 
-/* What the turn has noted. */
+#ifndef STARTS
+#define STARTS	1
+#endif
+byte starts = STARTS;			/* of the worker */
+
+/* What the turn has noted: the list, and by number of the segment its rows. */
 byte l_n;
 byte l_no[SEGMENTS];
 byte l_switches;
-byte l_file[SEGMENTS];
 byte l_rows[SEGMENTS];
 byte upto;
+bool fails;
+
+/* What the worker has in memory between turns: files (0: none) and rows as noted, and the row that was passed last. */
+byte noted[SEGMENTS];
+byte noted_rows[SEGMENTS];
+byte resume = SEGMENTS;			/* its segment; SEGMENTS: none */
+byte resume_row;
+bool void_places = true;
+
+inline forget_places()
+{
+	resume = SEGMENTS;
+	resume_row = 0
+}
 
 inline forget()
 {
@@ -137,19 +156,27 @@ inline forget()
 	l_switches = 0;
 	k = 0;
 	do
-	:: k < SEGMENTS -> l_no[k] = 0; l_file[k] = 0; l_rows[k] = 0; k++
+	:: k < SEGMENTS -> l_no[k] = 0; l_rows[k] = 0; k++
 	:: else -> k = 0; break
 	od
 }
 
 proctype worker()
 {
-	byte k, s, row, seq;
+	byte k, s, row, seq, new_resume, new_row;
 
 begin:
 	/* a poll that finds nothing is left out */
 	if
 	:: q == ROWS -> goto done
+	:: atomic { starts > 0 && q + 1 < next_seq ->
+		starts--;
+		void_places = true;
+		forget_places();
+		do
+		:: k < SEGMENTS -> noted[k] = 0; noted_rows[k] = 0; k++
+		:: else -> k = 0; break
+		od }
 	:: q + 1 < next_seq
 	fi;
 	upto = q;
@@ -166,14 +193,45 @@ list:
 	do
 	:: atomic { k < l_n ->
 		s = l_no[k];
-		l_file[k] = file[s];
 		if
 		:: first[s] != 0 -> l_rows[k] = last[s] - first[s] + 1
 		:: else -> l_rows[k] = 0
 		fi;
+#ifndef MUTANT_places_of_another_file
+		if
+		:: (noted[s] != 0 && noted[s] != file[s] + 1) || l_rows[k] < noted_rows[s] ->
+			void_places = true;
+			if :: resume == s -> forget_places() :: else fi
+		:: else
+		fi;
+#endif
+		noted[s] = file[s] + 1;
+		noted_rows[s] = l_rows[k];
 		s = 0;
 		k++ }
-	:: k == l_n -> k = 0; break
+	:: atomic { k == l_n ->
+		/* Those that are not in the list: one may be in use again before a turn reads on. */
+		k = 0;
+		do
+		:: k < SEGMENTS ->
+			s = 0;
+			do
+			:: s < l_n && l_no[s] != k -> s++
+			:: else -> break
+			od;
+			if
+			:: s == l_n ->
+				noted[k] = 0;
+				noted_rows[k] = 0;
+#ifndef MUTANT_places_of_no_segment
+				if :: resume == k -> forget_places() :: else fi
+#endif
+			:: else
+			fi;
+			k++
+		:: else -> k = 0; s = 0; break
+		od };
+		break
 	od;
 #ifndef MUTANT_list_believed
 	if
@@ -181,6 +239,20 @@ list:
 	:: else
 	fi;
 #endif
+	/* where it goes on */
+	atomic {
+		new_resume = resume;
+		new_row = resume_row;
+		if
+		:: !void_places && resume < SEGMENTS ->
+			do
+			:: k < l_n && l_no[k] != resume -> k++
+			:: else -> break
+			od;
+			k = (k == l_n -> 0 : k)
+		:: else
+		fi
+	};
 	do
 	:: k == l_n -> break
 	:: k < l_n && l_rows[k] == 0 -> k++
@@ -188,10 +260,10 @@ list:
 		atomic {
 			s = l_no[k];
 			locked[s] = true;
-			row = 0;
+			row = (!void_places && resume == s -> resume_row : 0);
 #ifndef MUTANT_file_unseen
 			if
-			:: file[s] != l_file[k] -> upto = q; k = l_n
+			:: file[s] + 1 != noted[s] -> upto = q; k = l_n; new_resume = resume; new_row = resume_row; fails = true
 			:: else
 			fi
 #endif
@@ -206,6 +278,8 @@ list:
 				:: seq > q -> assert(seq == upto + 1); upto = seq
 				:: else
 				fi;
+				new_resume = s;
+				new_row = row - 1;
 				seq = 0
 			};
 			/* the turn is long enough */
@@ -227,6 +301,12 @@ list:
 	atomic {
 		k = 0;
 		q = upto;
+		if
+		:: fails -> fails = false
+		:: else -> resume = new_resume; resume_row = new_row; void_places = false
+		fi;
+		new_resume = 0;
+		new_row = 0;
 		forget()
 	};
 	goto begin;

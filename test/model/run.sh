@@ -139,12 +139,15 @@ mutant amnesiac_votes map $three BALLOTS=2 LENGTH=3 CRASHES=0 RESTORES=1
 
 # ---- the log: D4 and D9 ----------------------------------------------------------------------
 
-scope "log: 3 segments, 6 rows" log ROWS=6
-long "log: 4 segments, 7 rows" log SEGMENTS=4 ROWS=7
+scope "log: 3 segments, 5 rows, the worker starts anew" log
+long "log: 3 segments, 7 rows, 2 starts" log ROWS=7 STARTS=2
+long "log: 4 segments, 7 rows, a start" log SEGMENTS=4 ROWS=7
 
 mutant list_believed log
 mutant file_unseen log
 mutant unpassed_emptied log
+mutant places_of_another_file log
+mutant places_of_no_segment log
 
 # ---- routing by re-send: sections 8 and 9 -----------------------------------------------------
 
