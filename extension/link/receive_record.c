@@ -54,6 +54,7 @@ typedef struct StoreItem
 	bool damaged;		 /* they are not */
 	bool judged;		 /* else nothing is answered */
 	bool changed;		 /* the twin */
+	int place;			 /* of the end that it takes the place of, in reserved */
 	ShardReplicaCopy copy;
 	ShardReplicaAnswer answer;
 } StoreItem;
@@ -72,18 +73,50 @@ typedef struct Store
 /* The call whose transaction is about to end; NULL: none. */
 static const Store *committing = NULL;
 
+/* Places of ends that the transaction has, for as long as it lasts; in TopMemoryContext, since an abort comes after the call. */
+static struct
+{
+	ShardCopyPlace *places;
+	int count;
+	int space;
+} reserved;
+
 /* ---- the end of the transaction ------------------------------------------------------------------- */
 
-/* Before the locks are released. The log is the truth, so nothing happens at an abort. */
+static void
+reserve(StoreItem *item)
+{
+	if (reserved.count == reserved.space)
+	{
+		int space = Max(16, 2 * reserved.space);
+
+		reserved.places =
+			reserved.places == NULL
+				? MemoryContextAllocHuge(TopMemoryContext, space * sizeof(ShardCopyPlace))
+				: repalloc_huge(reserved.places, space * sizeof(ShardCopyPlace));
+		reserved.space = space;
+	}
+	shard_copy_end_reserve(&item->key, &reserved.places[reserved.count]);
+	item->place = reserved.count++;
+}
+
+/* Before the locks are released. The log is the truth, so at an abort no end changes. */
 static void
 at_xact_event(XactEvent event, void *arg)
 {
-	if (committing == NULL || (event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT))
+	if (event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT)
 		return;
-	if (event == XACT_EVENT_COMMIT)
+	if (event == XACT_EVENT_COMMIT && committing != NULL)
+	{
 		for (int i = 0; i < committing->n_items; i++)
 			if (committing->items[i].changed)
-				shard_copy_end_put(&committing->items[i].key, &committing->items[i].copy);
+				shard_copy_end_put(&reserved.places[committing->items[i].place],
+								   &committing->items[i].copy);
+	}
+	else
+		for (int i = 0; i < reserved.count; i++)
+			shard_copy_end_put(&reserved.places[i], NULL);
+	reserved.count = 0;
 	committing = NULL;
 }
 
@@ -370,7 +403,7 @@ store_all(Store *store)
 	(void) shard_log_flush();
 	for (int i = 0; i < store->n_items; i++)
 		if (store->items[i].changed)
-			shard_copy_end_reserve(&store->items[i].key);
+			reserve(&store->items[i]);
 	shard_fault("copy_ends_reserved");
 	shard_fault("store_before_commit");
 	committing = store;

@@ -6,15 +6,21 @@
  * is a cache of committed rows of table shard.copy: a process that dies between commit and shard_copy_set_put() takes
  * the server down, and the table is filled again; any other end of a process comes before or after both. So it is with
  * ends, of which rows of the log are the truth; and they outlive a worker, since backends change them.
+ *
+ * To find an entry may need memory to be mapped, as other processes make the table larger; which may fail, and must not after a
+ * commit. So who changes an end then has its place from before the commit: it stays where it is as long as it is pinned, and what
+ * goes meanwhile is marked as gone. What is marked goes with the next look at all of its lane.
  */
 #include "postgres.h"
 
 #include "lib/dshash.h"
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
+#include "storage/spin.h"
 #include "utils/dsa.h"
 #include "utils/memutils.h"
 
+#include "base/fault.h"
 #include "core/base/message.h"
 #include "shared/copy_set.h"
 
@@ -36,7 +42,13 @@ typedef struct CopySetEntry
 	ShardCopySetKey key;
 	ShardSet set;  /* all zero: reserved, or its worker has not read it yet */
 	Oid extension; /* whose end is known; 0: it is not known */
+
+	/* guards what follows, also where the table's own lock is held: not against others, but who has a place is without that */
+	slock_t mutex;
 	ShardCopyEnd end;
+	int pins;
+	uint32 life; /* how often it has gone, and come again */
+	bool gone;
 } CopySetEntry;
 
 static CopySetShared *shared = NULL;
@@ -126,6 +138,32 @@ attach(bool make)
 	return table != NULL;
 }
 
+/* The entry, locked; NULL: there is none. Of a table that is attached. */
+static CopySetEntry *
+find(const ShardCopySetKey *key, bool exclusive)
+{
+	CopySetEntry *entry = dshash_find(table, key, exclusive);
+
+	if (entry == NULL || !entry->gone)
+		return entry;
+	dshash_release_lock(table, entry);
+	return NULL;
+}
+
+/* Whether it may be deleted at once, under an exclusive lock; else it is marked. */
+static bool
+is_free(CopySetEntry *entry)
+{
+	bool free;
+
+	SpinLockAcquire(&entry->mutex);
+	free = entry->pins == 0;
+	entry->gone = true;
+	entry->life++;
+	SpinLockRelease(&entry->mutex);
+	return free;
+}
+
 bool
 shard_copy_set_get(const ShardCopySetKey *key, ShardSet *set)
 {
@@ -134,7 +172,7 @@ shard_copy_set_get(const ShardCopySetKey *key, ShardSet *set)
 	memset(set, 0, sizeof(*set));
 	if (!attach(false))
 		return false;
-	entry = dshash_find(table, key, false);
+	entry = find(key, false);
 	if (entry == NULL)
 		return false;
 	*set = entry->set;
@@ -151,7 +189,19 @@ shard_copy_set_reserve(const ShardCopySetKey *key)
 	(void) attach(true);
 	entry = dshash_find_or_insert(table, key, &found);
 	if (!found)
+	{
 		memset((char *) entry + sizeof(*key), 0, sizeof(*entry) - sizeof(*key));
+		SpinLockInit(&entry->mutex);
+	}
+	else if (entry->gone)
+	{
+		memset(&entry->set, 0, sizeof(entry->set));
+		entry->extension = InvalidOid;
+		SpinLockAcquire(&entry->mutex);
+		memset(&entry->end, 0, sizeof(entry->end));
+		entry->gone = false;
+		SpinLockRelease(&entry->mutex);
+	}
 	dshash_release_lock(table, entry);
 }
 
@@ -171,36 +221,60 @@ follow_lost(ShardCopyEnd *end, int32 lost)
 void
 shard_copy_set_put(const ShardCopySetKey *key, const ShardSet *set)
 {
-	CopySetEntry *entry = dshash_find(table, key, true);
+	CopySetEntry *entry = find(key, true);
+	bool other;
 
 	if (entry == NULL)
 		return;
-	if (entry->set.lost != set->lost)
-		entry->end.kept = 0; /* nothing is forgotten of the history that begins */
+	other = entry->set.lost != set->lost;
 	entry->set = *set;
 	if (set->n_nodes == 0)
 	{
-		dshash_delete_entry(table, entry);
+		if (is_free(entry))
+			dshash_delete_entry(table, entry);
+		else
+			dshash_release_lock(table, entry);
 		return;
 	}
+	SpinLockAcquire(&entry->mutex);
+	if (other)
+		entry->end.kept = 0; /* nothing is forgotten of the history that begins */
 	follow_lost(&entry->end, set->lost);
 	(void) shard_replica_promise(&entry->end.copy, set->epoch);
+	SpinLockRelease(&entry->mutex);
 	dshash_release_lock(table, entry);
 }
 
 void
 shard_copy_set_drop(const ShardCopySetKey *key)
 {
-	if (attach(false))
-		(void) dshash_delete_key(table, key);
+	CopySetEntry *entry = attach(false) ? find(key, true) : NULL;
+
+	if (entry == NULL)
+		return;
+	if (is_free(entry))
+		dshash_delete_entry(table, entry);
+	else
+		dshash_release_lock(table, entry);
 }
 
 /* ---- ends ----------------------------------------------------------------------------------------- */
 
+static ShardCopyEnd
+end_of(CopySetEntry *entry)
+{
+	ShardCopyEnd end;
+
+	SpinLockAcquire(&entry->mutex);
+	end = entry->end;
+	SpinLockRelease(&entry->mutex);
+	return end;
+}
+
 bool
 shard_copy_end_get(const ShardCopySetKey *key, Oid extension, ShardCopyEnd *end)
 {
-	CopySetEntry *entry = attach(false) ? dshash_find(table, key, false) : NULL;
+	CopySetEntry *entry = attach(false) ? find(key, false) : NULL;
 	bool known;
 
 	memset(end, 0, sizeof(*end));
@@ -208,7 +282,7 @@ shard_copy_end_get(const ShardCopySetKey *key, Oid extension, ShardCopyEnd *end)
 		return false;
 	known = entry->extension == extension && entry->set.n_nodes > 0;
 	if (known)
-		*end = entry->end;
+		*end = end_of(entry);
 	dshash_release_lock(table, entry);
 	return known;
 }
@@ -216,17 +290,20 @@ shard_copy_end_get(const ShardCopySetKey *key, Oid extension, ShardCopyEnd *end)
 void
 shard_copy_end_found(const ShardCopySetKey *key, Oid extension, const ShardReplicaCopy *copy)
 {
-	CopySetEntry *entry = dshash_find(table, key, true);
-	int32 promise;
+	CopySetEntry *entry = find(key, true);
 
 	if (entry == NULL)
 		return;
-	promise = entry->end.copy.promise;
 	if (entry->extension != extension)
 	{
+		int32 promise;
+
 		entry->extension = extension;
+		SpinLockAcquire(&entry->mutex);
+		promise = entry->end.copy.promise;
 		entry->end = (ShardCopyEnd){.copy = *copy};
 		(void) shard_replica_promise(&entry->end.copy, promise);
+		SpinLockRelease(&entry->mutex);
 	}
 	dshash_release_lock(table, entry);
 }
@@ -234,46 +311,68 @@ shard_copy_end_found(const ShardCopySetKey *key, Oid extension, const ShardRepli
 void
 shard_copy_end_promise(const ShardCopySetKey *key, int32 epoch)
 {
-	CopySetEntry *entry = attach(false) ? dshash_find(table, key, true) : NULL;
+	CopySetEntry *entry = attach(false) ? find(key, true) : NULL;
 
 	if (entry == NULL)
 		return;
+	SpinLockAcquire(&entry->mutex);
 	(void) shard_replica_promise(&entry->end.copy, epoch);
+	SpinLockRelease(&entry->mutex);
 	dshash_release_lock(table, entry);
 }
 
-/* To look for the entry is what put does, too: the memory that it is in is mapped by then. */
 void
-shard_copy_end_reserve(const ShardCopySetKey *key)
+shard_copy_end_reserve(const ShardCopySetKey *key, ShardCopyPlace *place)
 {
-	CopySetEntry *entry = attach(false) ? dshash_find(table, key, true) : NULL;
+	CopySetEntry *entry;
 
-	if (entry != NULL)
-		dshash_release_lock(table, entry);
-}
-
-void
-shard_copy_end_put(const ShardCopySetKey *key, const ShardReplicaCopy *copy)
-{
-	CopySetEntry *entry = attach(false) ? dshash_find(table, key, true) : NULL;
-	int32 promise;
-
+	*place = (ShardCopyPlace){NULL, 0};
+#ifndef SHARD_MUTANT_ENDS_MAPPED_AFTER_COMMIT
+	shard_fault("copy_end_mapped");
+#endif
+	entry = attach(false) ? find(key, true) : NULL;
 	if (entry == NULL)
 		return;
-	promise = entry->end.copy.promise;
-	entry->end.copy = *copy;
-	(void) shard_replica_promise(&entry->end.copy, promise);
+	place->entry = entry;
+	SpinLockAcquire(&entry->mutex);
+	place->life = entry->life;
+	entry->pins++;
+	SpinLockRelease(&entry->mutex);
 	dshash_release_lock(table, entry);
+}
+
+void
+shard_copy_end_put(const ShardCopyPlace *place, const ShardReplicaCopy *copy)
+{
+	CopySetEntry *entry = place->entry;
+
+#ifdef SHARD_MUTANT_ENDS_MAPPED_AFTER_COMMIT
+	shard_fault("copy_end_mapped");
+#endif
+	if (entry == NULL)
+		return;
+	SpinLockAcquire(&entry->mutex);
+	if (copy != NULL && entry->life == place->life)
+	{
+		int32 promise = entry->end.copy.promise;
+
+		entry->end.copy = *copy;
+		(void) shard_replica_promise(&entry->end.copy, promise);
+	}
+	entry->pins--;
+	SpinLockRelease(&entry->mutex);
 }
 
 void
 shard_copy_end_keep(const ShardCopySetKey *key, int64 kept)
 {
-	CopySetEntry *entry = attach(false) ? dshash_find(table, key, true) : NULL;
+	CopySetEntry *entry = attach(false) ? find(key, true) : NULL;
 
 	if (entry == NULL)
 		return;
+	SpinLockAcquire(&entry->mutex);
 	entry->end.kept = Max(entry->end.kept, kept);
+	SpinLockRelease(&entry->mutex);
 	dshash_release_lock(table, entry);
 }
 
@@ -304,7 +403,7 @@ shard_copy_set_list(Oid dboid, int *count)
 	dshash_seq_init(&scan, table, false);
 	while ((entry = dshash_seq_next(&scan)) != NULL)
 	{
-		if (entry->key.dboid != dboid)
+		if (entry->key.dboid != dboid || entry->gone)
 			continue;
 		if (*count == space)
 		{
@@ -312,7 +411,7 @@ shard_copy_set_list(Oid dboid, int *count)
 			items = items == NULL ? palloc(space * sizeof(*items))
 								  : repalloc_huge(items, space * sizeof(*items));
 		}
-		items[(*count)++] = (ShardCopySetItem){entry->key, entry->set, entry->end};
+		items[(*count)++] = (ShardCopySetItem){entry->key, entry->set, end_of(entry)};
 	}
 	dshash_seq_term(&scan);
 	return items;
@@ -341,9 +440,9 @@ change(Oid dboid, ShardLanes lanes, CopySetChange how)
 
 		if (entry->key.dboid != dboid || (lanes & shard_lane_bit(lane)) == 0)
 			continue;
-		if (how == FORGET_SET)
+		if (how == FORGET_SET && !entry->gone)
 			memset(&entry->set, 0, sizeof(entry->set));
-		else if (how == DROP_ALL || entry->set.n_nodes == 0)
+		else if ((how == DROP_ALL || entry->gone || entry->set.n_nodes == 0) && is_free(entry))
 			dshash_delete_current(&scan);
 	}
 	dshash_seq_term(&scan);

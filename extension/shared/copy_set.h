@@ -85,17 +85,22 @@ shard_copy_end_found(const ShardCopySetKey *key, Oid extension, const ShardRepli
 extern void shard_copy_end_promise(const ShardCopySetKey *key, int32 epoch);
 
 /*
- * In the transaction that stores, under the lane's lock, when all else is done: put may need no more memory than this process has
- * by then. An error, as a rule 53200, if it cannot be had: nothing was stored.
+ * In the transaction that stores, under the lane's lock, when all else is done: the place of the end, so that put cannot fail. An
+ * error, as a rule 53200, if it cannot be had: nothing was stored. It is given back by exactly one put.
  */
-extern void shard_copy_end_reserve(const ShardCopySetKey *key);
+typedef struct ShardCopyPlace
+{
+	struct CopySetEntry *entry; /* NULL: there is none: the type is gone */
+	uint32 life;
+} ShardCopyPlace;
+
+extern void shard_copy_end_reserve(const ShardCopySetKey *key, ShardCopyPlace *place);
 
 /*
- * At the commit of what was stored, before the lane's lock is released. If other processes have made the table larger since reserve,
- * and this one cannot map that, the error ends the server (PANIC), as a commit cannot be undone: ends are found again in the log at
- * its start, so none is older than what was acknowledged. No entry: the type is gone.
+ * At the commit of what was stored, before the lane's lock is released; or, copy NULL, at an abort: nothing was. A type that has gone
+ * meanwhile has no end. Never fails.
  */
-extern void shard_copy_end_put(const ShardCopySetKey *key, const ShardReplicaCopy *copy);
+extern void shard_copy_end_put(const ShardCopyPlace *place, const ShardReplicaCopy *copy);
 
 /* The home's worker, at any time: records of turns below are needed no more. Below the newest turn. */
 extern void shard_copy_end_keep(const ShardCopySetKey *key, int64 kept);
