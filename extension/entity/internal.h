@@ -8,7 +8,7 @@
  *		turn_limit turn_log restart stop_row passivate cache remember life local_type handler crash held
  *		state_reshard state_copy state_purge state_orphan state_structure state_walk state state_table state_door state_hold
  *		request_refuse request timer timer_due timer_table request_message timer_message content timer_time
- *		replica_home outputs replica_hold record
+ *		replica_home outputs output_address replica_hold record
  */
 #pragma once
 

@@ -272,8 +272,8 @@ append(const ShardReplicaShard *shard, const ShardTurnOutput *output)
 		row.src_entity = output->src_entity;
 		row.src_entity_len = output->src_entity_len;
 	}
+	shard_output_address(&row);
 	shard_log_append(&row);
-	shard_session_appended(shard_message_lane(row.type_id, row.shard));
 	left++;
 	left_bytes += output->payload_len;
 }

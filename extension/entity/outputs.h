@@ -17,6 +17,12 @@ struct ShardReplicaShard;
 extern bool shard_outputs_tell(const ShardRow *row);
 
 /*
+ * output_address.c: an output is about to be appended, to the log of this turn: type and shard are those of its receiver today, of
+ * which the session takes note. A type that is gone for good keeps its number.
+ */
+extern void shard_output_address(ShardRow *row);
+
+/*
  * After the commit of a turn, or at the start, of each record found: its outputs wait for the release. items: of section
  * OUTPUTS; copied. The second function: outputs up to that number were appended by a turn that has committed.
  */

@@ -56,7 +56,8 @@ CREATE TABLE shard.type (
     extractors       oidvector NOT NULL,     -- of entity id, message, shard id, as when named; 0: none
     problem          text,                   -- why messages of the type wait; NULL: they do not
     problem_code     text,
-    cluster_owner    text                    -- the role that owns it in the cluster, if not the owner here (C18)
+    cluster_owner    text,                   -- the role that owns it in the cluster, if not the owner here (C18)
+    former           int4[] NOT NULL DEFAULT '{}' -- numbers that it had before it was resharded (E64)
 ) WITH (vacuum_truncate = off, toast.vacuum_truncate = off);
 REVOKE ALL ON shard.type FROM PUBLIC;
 

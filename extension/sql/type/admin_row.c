@@ -372,7 +372,8 @@ shard_admin_row_renumber(int32 before, const ShardAdminType *type)
 		"DELETE FROM shard.shard_input WHERE type_id OPERATOR(pg_catalog.=) $1"};
 	const ShardAdminType former = {.type_id = before};
 	const ShardStatement update = {
-		"UPDATE shard.type SET type_id = $2, number_of_shards = $3::int4, hash = $4"
+		"UPDATE shard.type SET type_id = $2, number_of_shards = $3::int4, hash = $4,"
+		" former = pg_catalog.array_append(former, $1)"
 		" WHERE type_id OPERATOR(pg_catalog.=) $1",
 		4,
 		{INT4OID, INT4OID, TEXTOID, TEXTOID}};
