@@ -73,6 +73,127 @@ shard_record_call_find(ShipItem *items, int n_items, int32 type_id, int32 shard)
 	return &items[low];
 }
 
+ShardReplicaShard *
+shard_record_call_home(const ShipItem *item)
+{
+	ShardReplicaShard *shard = shard_replica_shard_find(item->key.type_id, item->key.shard);
+
+	return shard != NULL && shard->home.epoch == item->epoch ? shard : NULL;
+}
+
+/* ---- calls that are refused as a whole ------------------------------------------------------------ */
+
+static bool
+has_records(const ShipItem *item)
+{
+	return item->ship.from <= item->ship.to;
+}
+
+static ShardShardKey *
+find_alone(const ShipLink *link, const ShardShardKey *key)
+{
+	ShipItem item = {.key = *key};
+
+	return link->n_alone == 0
+			   ? NULL
+			   : bsearch(&item, link->alone, link->n_alone, sizeof(ShardShardKey), compare_items);
+}
+
+static void
+end_alone(ShipLink *link)
+{
+	if (link->alone != NULL)
+		pfree(link->alone);
+	link->alone = NULL;
+	link->n_alone = 0;
+}
+
+/* From now on the records of each shard of the call go alone. */
+static void
+begin_alone(ShipLink *link)
+{
+	end_alone(link);
+	link->alone = MemoryContextAllocHuge(TopMemoryContext, link->n_items * sizeof(ShardShardKey));
+	for (int i = 0; i < link->n_items; i++)
+		if (has_records(&link->items[i]))
+			link->alone[link->n_alone++] = link->items[i].key;
+	link->refused = 0;
+}
+
+/* What spoils a call that has nothing else in it is that shard: as if the node had said so of it. */
+static void
+spoil(ShipLink *link, ShipItem *item)
+{
+	ShardReplicaAnswer answer = {.type_id = item->key.type_id,
+								 .shard = item->key.shard,
+								 .epoch = item->epoch,
+								 .verdict = SHARD_REPLICA_DAMAGED};
+	ShardReplicaShard *shard = shard_record_call_home(item);
+
+	item->answered = true;
+	if (shard != NULL)
+		(void) shard_replica_answered(&shard->home, link->node, &answer);
+}
+
+void
+shard_record_call_refused(ShipLink *link)
+{
+	bool any = false;
+
+	for (int i = 0; i < link->n_items; i++)
+		any |= has_records(&link->items[i]);
+	if (!any)
+		return;
+	if (link->n_items == 1)
+		spoil(link, &link->items[0]);
+#ifndef SHARD_MUTANT_REFUSED_TOGETHER
+	else if (++link->refused >= SHARD_REPLICA_MOST_SPOILED)
+		begin_alone(link);
+#endif
+}
+
+void
+shard_record_call_taken(ShipLink *link)
+{
+	for (int i = 0; i < link->n_items; i++)
+	{
+		const ShipItem *item = &link->items[i];
+		ShardShardKey *key;
+
+		if (!item->answered || !has_records(item))
+			continue;
+		link->refused = 0;
+		key = find_alone(link, &item->key);
+		if (key == NULL)
+			continue;
+		link->n_alone--;
+		memmove(key, key + 1, (link->alone + link->n_alone - key) * sizeof(ShardShardKey));
+	}
+}
+
+/* The first one of those whose records go alone, if any has some: it is the whole call. Without any in sight that is over. */
+static void
+take_alone(ShipLink *link, ShipItem *items, int *n_items)
+{
+	bool any = false;
+
+	if (likely(link->alone == NULL))
+		return;
+	for (int i = 0; i < *n_items; i++)
+	{
+		if (find_alone(link, &items[i].key) == NULL)
+			continue;
+		any = true;
+		if (!has_records(&items[i]))
+			continue;
+		items[0] = items[i];
+		*n_items = 1;
+		return;
+	}
+	if (!any)
+		end_alone(link);
+}
+
 /* ---- what is to be said --------------------------------------------------------------------------- */
 
 static void
@@ -297,6 +418,7 @@ shard_record_call(ShipLink *link)
 	if (draft.n_items == 0)
 		return false;
 	qsort(draft.items, draft.n_items, sizeof(ShipItem), compare_items);
+	take_alone(link, draft.items, &draft.n_items);
 	read_records(&draft);
 	for (int i = 0; i < draft.n_items; i++)
 	{

@@ -43,10 +43,25 @@ typedef struct ShipLink
 	ShardShardKey stuck_key;
 	int stuck_state;  /* ShardReplicaState */
 	int64 stuck_said; /* for shard_health; 0: there are none */
+
+	/*
+	 * Calls with records that were refused as a whole, with none taken in between; and shards whose records go in calls of their
+	 * own since then, sorted: one of them spoils what it is in (Q8).
+	 */
+	int refused;
+	ShardShardKey *alone; /* in TopMemoryContext; NULL: there are none */
+	int n_alone;
 } ShipLink;
 
 /* record_call.c: begins a call, over a connection that is ready, if there is anything to say. True: it has left. */
 extern bool shard_record_call(ShipLink *link);
+
+/* The call under way has failed, since its bytes were refused as a whole; or its answer has come. Before its items go. */
+extern void shard_record_call_refused(ShipLink *link);
+extern void shard_record_call_taken(ShipLink *link);
+
+/* The home, if it is still the one that has shipped; else NULL: what that one has heard means nothing to another one. */
+extern ShardReplicaShard *shard_record_call_home(const ShipItem *item);
 
 /* What a call says of a shard; NULL: nothing. */
 extern ShipItem *shard_record_call_find(ShipItem *items, int n_items, int32 type_id, int32 shard);

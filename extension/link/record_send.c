@@ -79,22 +79,14 @@ link_of(int32 node)
 
 /* ---- the end of a call ---------------------------------------------------------------------------- */
 
-/* The home, if it is still the one that has shipped; else NULL: what that one has heard means nothing to another one. */
-static ShardReplicaShard *
-home_of(const ShipItem *item)
-{
-	ShardReplicaShard *shard = shard_replica_shard_find(item->key.type_id, item->key.shard);
-
-	return shard != NULL && shard->home.epoch == item->epoch ? shard : NULL;
-}
-
 /* The call is over; shards of which nothing was answered are asked again. */
 static void
 end_call(ShipLink *link)
 {
 	for (int i = 0; i < link->n_items; i++)
 	{
-		ShardReplicaShard *shard = link->items[i].answered ? NULL : home_of(&link->items[i]);
+		ShardReplicaShard *shard =
+			link->items[i].answered ? NULL : shard_record_call_home(&link->items[i]);
 
 		if (shard != NULL)
 			shard_replica_call_lost(&shard->home, link->node);
@@ -115,7 +107,7 @@ take_one(ShipLink *link, const ShardReplicaAnswer *answer, bool *pauses)
 
 	if (item == NULL || item->answered)
 		return false;
-	shard = home_of(item);
+	shard = shard_record_call_home(item);
 	/* an answer under another epoch is none */
 	if (answer->epoch != item->epoch || shard == NULL)
 		return true;
@@ -201,6 +193,7 @@ take_answer(ShipLink *link)
 	}
 	for (int i = 0; i < link->n_items; i++)
 		pauses |= !link->items[i].answered;
+	shard_record_call_taken(link);
 	end_call(link);
 	link_works(link);
 	link->not_before = pauses ? shard_clock_now() + SILENCE : 0;
@@ -332,6 +325,8 @@ poll_link(ShipLink *link)
 				break;
 			case SHARD_PEER_FAILED:
 				sqlstate = shard_peer_error(link->peer, &text);
+				if (sqlstate == ERRCODE_PROTOCOL_VIOLATION)
+					shard_record_call_refused(link);
 				link_failed(link, sqlstate, text);
 				break;
 		}

@@ -25,8 +25,10 @@
 #                            that F sends from now on is executed by T, and its answer is not delivered:
 #                            the connection is reset instead
 #   cutquery F T N PATTERN      the same, but T does not get the query either
+#   spoil F T PATTERN        of bytes that match in what F sends to T over connections that it made, the third one is
+#                            changed, if they come together
 #   reset F T                resets the connections that F made to T
-#   heal [F T]               ends hold, cut, delay, stutter, of one direction or of all
+#   heal [F T]               ends hold, cut, delay, stutter, spoil, of one direction or of all
 #   fired                    how often cutreply and cutquery have cut
 #   stats                    connections made, bytes passed
 use strict;
@@ -278,6 +280,11 @@ sub pump_in
 		$fired++;
 		return close_link($link);
 	}
+	my $spoil = $side eq 'client' && is($from, $to, 'spoil');
+	if ($spoil)
+	{
+		while ($bytes =~ /$spoil/gs) { substr($bytes, $-[0] + 2, 1) ^= "\x40"; pos($bytes) = $-[0] + 3 }
+	}
 	push @{ $out->{queue} }, [ due($out, $from, $to), $bytes ];
 	return;
 }
@@ -336,6 +343,7 @@ sub obey
 	if ($verb eq 'node') { return add_node($f, $t, @rest) }
 	if ($verb eq 'hold') { $rule{"$f>$t"}{hold} = 1; return 'ok' }
 	if ($verb eq 'delay' || $verb eq 'stutter') { $rule{"$f>$t"}{$verb} = $rest[0]; return 'ok' }
+	if ($verb eq 'spoil') { $rule{"$f>$t"}{spoil} = join ' ', @rest; return 'ok' }
 	if ($verb eq 'cut')
 	{
 		$rule{"$f>$t"}{cut} = 1;

@@ -60,6 +60,7 @@ sub hold      { my ($self, $from, $to) = @_; return $self->command("hold $from $
 sub cut       { my ($self, $from, $to) = @_; return $self->command("cut $from $to") }
 sub delay     { my ($self, $from, $to, $ms) = @_; return $self->command("delay $from $to $ms") }
 sub stutter   { my ($self, $from, $to, $ms) = @_; return $self->command("stutter $from $to $ms") }
+sub spoil     { my ($self, $from, $to, $pattern) = @_; return $self->command("spoil $from $to $pattern") }
 sub reset_links { my ($self, $from, $to) = @_; return $self->command("reset $from $to") }
 sub fired     { my ($self) = @_; return $self->command('fired') }
 

@@ -1,0 +1,50 @@
+# The length of one shard's record comes damaged at its backup each time, so that the whole call is refused, with what it has of
+# other shards. Then the home ships them one by one, and finds the one that nothing more is shipped of (Q8).
+
+use strict;
+use warnings FATAL => 'all';
+
+use ShardMutant;
+use ShardNodes;
+use Test::More;
+
+my $cluster = ShardNodes->create(2, conf => "shard.rebalance_interval = 0\nshard.voters = 1\nshard.region_workers = 1", proxy => 1);
+my ($one, $two) = $cluster->nodes;
+$cluster->sql_everywhere(q{CREATE FUNCTION keep(state jsonb, message jsonb) RETURNS jsonb LANGUAGE sql
+	RETURN CASE WHEN message ? 'noop' THEN state ELSE message || jsonb_build_object('n', coalesce((state->>'n')::int, 0) + 1) END});
+$_->sql(q{SELECT shard_start('kept', 'keep', 16, replicas => 1)}) for $one, $two;
+$cluster->wait_registered;
+
+# Entities of shards of their own, whose records have told their columns.
+my %shard;
+my ($spoilt, @sound) = (grep { !$shard{ $cluster->shard_of('kept', $_) }++ } $cluster->entities_at('kept', 1, 24))[ 0 .. 3 ];
+$one->sql("SELECT shard_ask('kept', '$_', '{}', '60 s')") for $spoilt, @sound;
+my $of = $cluster->shard_of('kept', $spoilt);
+
+ShardMutant::prove(
+	{
+		promise => 'the others are stored, and health names the one',
+		broken_by => ['REFUSED_TOGETHER'],
+		run => sub {
+			# A length of 64 to 128 kB, a sum, a version, and not far behind them the state.
+			$cluster->proxy->spoil(1, 2, '..\x01\x00.{4}\x01.{1,200}spoil-me');
+			$two->server->stop('immediate');
+			$one->sql("SELECT shard_tell('kept', '$spoilt', jsonb_build_object('a', 'spoil-me', 'pad', repeat('x', 70000)))");
+			$one->sql("SELECT shard_tell('kept', '$_', '{}')") for @sound;
+			$one->wait_value(q{SELECT count(*) FROM shard_entity.kept WHERE state->>'n' = '2'}, 4, 'all to be handled');
+			$two->server->start;
+			if ($ENV{SHARD_MUTANT})
+			{
+				# Of many calls none is taken.
+				my $refused = sub { my $log = PostgreSQL::Test::Utils::slurp_file($two->server->logfile); return scalar(() = $log =~ /is damaged, in the length of a turn record/g) };
+				ShardCluster::wait_for_condition(sub { return $refused->() > 5 }, 'calls to be refused');
+				my @stuck = grep { ($one->try("SELECT shard_ask('kept', '$_', '{}', '1 s')"))[0] != 0 } @sound;
+				return (@sound - @stuck, '3');
+			}
+			is($one->sql("SELECT shard_ask('kept', '$_', '{}', '60 s')->>'n'"), 3, "entity $_ goes on") for @sound;
+			$one->wait_until(qq{SELECT EXISTS (SELECT FROM shard_health() h, unnest(h.problems) p WHERE p ~ 'copies at node 2 cannot follow .*1, one of them that of shard $of of entity type "kept".*come damaged')}, 'health');
+			like($one->error_of("SELECT shard_ask('kept', '$spoilt', '{}', '2 s')"), qr/SH100/, 'what that shard does is not shown');
+			return ('3', '3');
+		},
+	});
+done_testing();
