@@ -112,23 +112,47 @@ drop_items(Outputs *outputs)
 	outputs->items = NULL;
 }
 
-void
-shard_outputs_add(ShardReplicaShard *shard, const ShardTurnRecord *record, ShardReader items)
+/* Those of a record wait. NULL: there is nothing to wait. */
+static Outputs *
+add(ShardReplicaShard *shard, const ShardTurnRecord *record, Size bytes)
 {
 	Outputs *outputs;
 
-	if (record->first_oseq - 1 + record->n_outputs <= shard->done)
-		return;
+	if (record->n_outputs == 0 || record->first_oseq - 1 + record->n_outputs <= shard->done)
+		return NULL;
 	if (memory == NULL)
 		memory = AllocSetContextCreate(TopMemoryContext, "shard outputs", ALLOCSET_DEFAULT_SIZES);
 	outputs = MemoryContextAllocZero(memory, sizeof(Outputs));
 	outputs->turn = record->turn;
 	outputs->first = record->first_oseq;
 	outputs->count = record->n_outputs;
-	take_items(outputs, items, MOST_WAITING);
-	outputs->held = sizeof(Outputs) + (items.end - items.at);
+	outputs->held = sizeof(Outputs) + bytes;
 	shard_replica_shard_hold(shard, outputs->held);
 	dlist_push_tail(&shard->outputs, &outputs->node);
+	return outputs;
+}
+
+void
+shard_outputs_add(ShardReplicaShard *shard, const ShardTurnRecord *record, ShardReader items)
+{
+	Outputs *outputs = add(shard, record, items.end - items.at);
+
+	if (outputs != NULL)
+		take_items(outputs, items, MOST_WAITING);
+}
+
+void
+shard_outputs_add_damaged(ShardReplicaShard *shard, const ShardTurnRecord *record)
+{
+	shard->unread = record->turn;
+	(void) add(shard, record, 0);
+}
+
+void
+shard_outputs_loaded(ShardReplicaShard *shard)
+{
+	if (shard_outputs_undone(shard) >= shard->unread)
+		shard->unread = 0;
 }
 
 void
@@ -184,8 +208,8 @@ fill_from(const ShardTurnRecord *record, int64 seq, void *arg)
 	return record->turn < dlist_tail_element(Outputs, node, &filling->shard->outputs)->turn;
 }
 
-/* Reads the items of the first outputs, and of some behind them, from the records of their turns. */
-static void
+/* Reads the items of the first outputs, and of some behind them, from the records of their turns. False: it cannot. */
+static bool
 fill(ShardReplicaShard *shard, int64 turn)
 {
 	const ShardTurnChain *chain =
@@ -194,13 +218,11 @@ fill(ShardReplicaShard *shard, int64 turn)
 
 	if (chain != NULL && turn >= chain->kept && turn <= chain->end.turn)
 		shard_turn_log_read_shard(shard->key.type_id, shard->key.shard, shard->lost, turn,
-								  chain->low[turn - chain->kept], fill_from, &filling);
+								  chain->low[turn - chain->kept], fill_from, shard_turn_log_pass,
+								  &filling);
 	if (!filling.any)
-		ereport(ERROR, (errcode(ERRCODE_DATA_CORRUPTED),
-						errmsg("the record of turn " INT64_FORMAT
-							   " of shard %d of entity type %d is not there",
-							   turn, shard->key.shard, shard->key.type_id),
-						errdetail("What the turn told cannot be told.")));
+		shard->unread = turn;
+	return filling.any;
 }
 
 /* Whether the next outputs of the shard are released. */
@@ -209,7 +231,7 @@ may_leave(const ShardReplicaShard *shard)
 {
 	dlist_head *outputs = unconstify(dlist_head *, &shard->outputs);
 
-	return !dlist_is_empty(outputs) &&
+	return !dlist_is_empty(outputs) && shard->unread == 0 &&
 		   shard_replica_is_released(&shard->home,
 									 dlist_head_element(Outputs, node, outputs)->turn);
 }
@@ -310,8 +332,8 @@ leave_of(ShardReplicaShard *shard)
 
 		if (!shard_replica_is_released(&shard->home, outputs->turn) || is_enough())
 			break;
-		if (outputs->items == NULL)
-			fill(shard, outputs->turn);
+		if (outputs->items == NULL && !fill(shard, outputs->turn))
+			break;
 		items = (ShardReader){outputs->items, outputs->items + outputs->len};
 		for (int i = 0; i < outputs->count; i++)
 		{
@@ -331,13 +353,13 @@ leave_of(ShardReplicaShard *shard)
 bool
 shard_outputs_leave(void)
 {
-	dlist_iter iter;
+	dlist_mutable_iter iter;
 
 	left = 0;
 	left_bytes = 0;
 	if (likely(dlist_is_empty(&due)))
 		return false;
-	dlist_foreach (iter, &due)
+	dlist_foreach_modify (iter, &due)
 	{
 		ShardReplicaShard *shard = dlist_container(ShardReplicaShard, due_node, iter.cur);
 		int64 oseq = leave_of(shard);
@@ -345,7 +367,11 @@ shard_outputs_leave(void)
 		Leaving *one;
 
 		if (oseq == shard->done)
+		{
+			if (!may_leave(shard))
+				not_due(shard);
 			continue;
+		}
 		shard_record_done(shard->key.type_id, shard->key.shard, oseq);
 		shard_fault_step("output_left");
 		old = MemoryContextSwitchTo(shard_turn.context);

@@ -30,6 +30,15 @@ extern void shard_outputs_add(struct ShardReplicaShard *shard, const ShardTurnRe
 							  ShardReader items);
 extern void shard_outputs_done(struct ShardReplicaShard *shard, int64 oseq);
 
+/*
+ * At the start, of a record that cannot be read: what it told cannot be told, nor what was told behind it. If it said that outputs
+ * before it were appended, they would be appended again; a record behind it that says so of its own ends that doubt. When all were
+ * shown: what is in doubt still stays (ShardReplicaShard.unread).
+ */
+extern void
+shard_outputs_add_damaged(struct ShardReplicaShard *shard, const ShardTurnRecord *record);
+extern void shard_outputs_loaded(struct ShardReplicaShard *shard);
+
 /* Released has risen: a turn is wanted for outputs up to there. */
 extern void shard_outputs_released(struct ShardReplicaShard *shard);
 

@@ -329,22 +329,47 @@ take_outputs(ShardReplicaShard *shard, const ShardTurnRecord *record)
 			shard_outputs_add(shard, record, items);
 		else if (kind == SHARD_TURN_ODONE)
 			while (shard_turn_get_done(&items, &done))
+			{
 				shard_outputs_done(shard, done.oseq);
+				shard->unread = 0;
+			}
 	}
 }
 
 /* Behind a gap, in the past of the log, stand records whose predecessors are needed no more. */
-static bool
-take_record(const ShardTurnRecord *record, int64 seq, void *arg)
+static ShardReplicaShard *
+shard_of_record(const ShardTurnRecord *record)
 {
 	ShardReplicaShard *shard = shard_replica_shard_find(record->type_id, record->shard);
 
 	if (shard == NULL || !shard_replica_shard_owns(shard, record) ||
 		record->turn < shard->home.kept || record->turn > shard->home.end.turn)
-		return true;
-	if (record->turn == shard->home.kept)
+		return NULL;
+	if (record->turn == shard->home.kept && record->first_oseq > 0)
 		shard->done = record->first_oseq - 1;
-	take_outputs(shard, record);
+	return shard;
+}
+
+static bool
+take_record(const ShardTurnRecord *record, int64 seq, void *arg)
+{
+	ShardReplicaShard *shard = shard_of_record(record);
+
+	if (shard != NULL)
+		take_outputs(shard, record);
+	return true;
+}
+
+/* One that cannot be read, if it is where the chain has it. */
+static bool
+take_damaged(const ShardTurnRecord *record, int64 seq, void *arg)
+{
+	ShardReplicaShard *shard = record->type_id == 0 ? NULL : shard_of_record(record);
+	const ShardTurnChain *chain =
+		shard == NULL ? NULL : shard_turn_chain_get(record->type_id, record->shard, shard->lost);
+
+	if (chain != NULL && chain->low[record->turn - chain->kept] == seq)
+		shard_outputs_add_damaged(shard, record);
 	return true;
 }
 
@@ -357,7 +382,19 @@ take_kept(ShardReplicaShard *shard, void *arg)
 
 	if (chain != NULL && chain->low[0] == 0)
 		(void) shard_turn_log_read_kept(shard->key.type_id, shard->key.shard, shard->home.kept,
-										shard->home.end.turn, take_record, NULL);
+										shard->home.end.turn, take_record, take_damaged, NULL);
+}
+
+/* The newest one may be of those of which it was not to be seen whose they were. */
+static void
+settle(ShardReplicaShard *shard, void *arg)
+{
+	const ShardTurnChain *chain =
+		shard_turn_chain_get(shard->key.type_id, shard->key.shard, shard->lost);
+
+	if (chain != NULL && chain->damaged == chain->end.turn)
+		shard->unread = chain->end.turn;
+	shard_outputs_loaded(shard);
 }
 
 void
@@ -366,5 +403,6 @@ shard_record_load(ShardLanes lanes)
 	if (!shard_replica_any())
 		return;
 	shard_replica_shard_each(take_kept, NULL);
-	shard_turn_log_read(lanes, 0, take_record, NULL);
+	shard_turn_log_read(lanes, 0, take_record, take_damaged, NULL);
+	shard_replica_shard_each(settle, NULL);
 }

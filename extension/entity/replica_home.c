@@ -109,6 +109,7 @@ clear(ShardReplicaShard *shard)
 	shard->ungated = false;
 	shard->waiting = shard->later = shard->noted = 0;
 	shard->columns = 0;
+	shard->unread = 0;
 }
 
 /* Turns up to there wait for the gate, by a commit that ends at lsn. */

@@ -54,6 +54,8 @@ typedef struct ShardReplicaShard
 	dlist_node due_node;
 	bool due;	/* in the list of those of which some are released */
 	int64 done; /* outputs up to this oseq were appended */
+	int64
+		unread; /* the record of this turn, which is needed for outputs, cannot be read: none of them leave; 0: none is */
 
 	int64 noted; /* shard_drain waits for turns up to this one */
 

@@ -270,7 +270,7 @@ read_kept(Draft *draft)
 
 		if (lacks_first(item))
 			(void) shard_turn_log_read_kept(item->key.type_id, item->key.shard, item->ship.from,
-											item->ship.to, take_record, draft);
+											item->ship.to, take_record, shard_turn_log_pass, draft);
 	}
 }
 
@@ -295,8 +295,8 @@ report_lost(const Draft *draft, const ShipItem *item)
 			(errcode(ERRCODE_DATA_CORRUPTED),
 			 errmsg("turn record " INT64_FORMAT " of shard %d of type %d is gone", item->ship.from,
 					item->key.shard, item->key.type_id),
-			 errdetail("It is neither in the inbox nor in table shard.turn_kept, and the copy at "
-					   "node %d needs it.",
+			 errdetail("It is neither in the inbox nor in table shard.turn_kept, or cannot be read "
+					   "there, and the copy at node %d needs it.",
 					   draft->link->node)));
 	shard_replica_is_lacking(&item->shard->home, draft->link->node);
 }
@@ -337,7 +337,7 @@ read_records(Draft *draft)
 	if (low == 0)
 		read_kept(draft);
 	if (draft->bytes < CALL_BYTES)
-		shard_turn_log_read(lanes, low, take_record, draft);
+		shard_turn_log_read(lanes, low, take_record, shard_turn_log_pass, draft);
 	if (draft->bytes < CALL_BYTES)
 		read_kept(draft);
 	CommitTransactionCommand();

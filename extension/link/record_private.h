@@ -23,6 +23,15 @@ typedef struct ShipItem
 	StringInfoData *records; /* of the turns from .. to, without inputs; len 0: not read */
 } ShipItem;
 
+/* Shards that cannot go on, as of the last look, and one of them. */
+typedef struct ShipTrouble
+{
+	int count;
+	ShardShardKey key;
+	int state;	/* ShardReplicaState of that one */
+	int64 said; /* for shard_health; 0: there are none */
+} ShipTrouble;
+
 /* A backup. */
 typedef struct ShipLink
 {
@@ -38,11 +47,7 @@ typedef struct ShipLink
 	bool failing;
 	int sqlstate; /* of the last failure */
 
-	/* copies that cannot follow, as of the last look, and one of them */
-	int stuck;
-	ShardShardKey stuck_key;
-	int stuck_state;  /* ShardReplicaState */
-	int64 stuck_said; /* for shard_health; 0: there are none */
+	ShipTrouble stuck; /* copies that cannot follow */
 
 	/*
 	 * Calls with records that were refused as a whole, with none taken in between; and shards whose records go in calls of their

@@ -44,6 +44,9 @@ static int worker;
 static ShipLink **links = NULL;
 static int n_links = 0;
 
+/* Shards whose outputs stay. */
+static ShipTrouble untold;
+
 /* Of one run. */
 static MemoryContext scratch = NULL;
 static bool released;
@@ -209,14 +212,13 @@ is_due(const ShipLink *link, int64 now)
 		   (link->wanted || (link->tells && now - link->called_at >= TELL_AFTER));
 }
 
-/* The copy at the node cannot follow its home. */
 static void
-note_stuck(ShipLink *link, const ShardReplicaShard *shard, int state)
+note_trouble(ShipTrouble *trouble, const ShardReplicaShard *shard, int state)
 {
-	if (link->stuck++ > 0)
+	if (trouble->count++ > 0)
 		return;
-	link->stuck_key = shard->key;
-	link->stuck_state = state;
+	trouble->key = shard->key;
+	trouble->state = state;
 }
 
 /* Why not, and what is to be done about it. */
@@ -225,67 +227,92 @@ why_stuck(int state)
 {
 	if (state == SHARD_REPLICA_LACKS)
 		return "it lacks turns whose records are not here any more: its database was put back from "
-			   "a copy, or lost";
-	return "it has other turns than this node: one of the two databases was put back from a copy, "
-		   "or its records come damaged each time, as that node's log says";
+			   "a copy, or lost, or the records are damaged, as this node's log says";
+	if (state == SHARD_REPLICA_PARTED)
+		return "it has other turns than this node: one of the two databases was put back from a "
+			   "copy, or its records come damaged each time, as that node's log says";
+	return "a record of it cannot be read here, as this node's log says";
 }
 
-/* Which copies do not follow. Their type goes by its number while the extension's tables are another session's. */
+/* Which shards do not go on. Their type goes by its number while the extension's tables are another session's. */
 static void
-describe_stuck(const ShipLink *link, char *text, Size size)
+describe(const ShipTrouble *trouble, char *text, Size size)
 {
 	const char *name = NULL;
 	char type[80];
 
 	StartTransactionCommand();
 	if (shard_catalog_lock(true))
-		name = shard_registry_last_name(link->stuck_key.type_id);
+		name = shard_registry_last_name(trouble->key.type_id);
 	if (name == NULL)
-		snprintf(type, sizeof(type), "type %d", link->stuck_key.type_id);
+		snprintf(type, sizeof(type), "type %d", trouble->key.type_id);
 	else
 		snprintf(type, sizeof(type), "entity type \"%.64s\"", name);
-	snprintf(text, size, "%d, one of them that of shard %d of %s: %s", link->stuck,
-			 link->stuck_key.shard, type, why_stuck(link->stuck_state));
+	snprintf(text, size, "%d, one of them that of shard %d of %s: %s", trouble->count,
+			 trouble->key.shard, type, why_stuck(trouble->state));
 	CommitTransactionCommand();
 	MemoryContextSwitchTo(scratch);
 }
 
 /*
  * An operator has to know, as long as it lasts: shard_health says it, and the log once a minute. What shared memory says
- * is believed for a minute.
+ * is believed for a minute. True: a line is to be written; *more: what to put behind it.
  */
+static bool
+report(ShipTrouble *trouble, int32 node, ShardLinkUse use, int64 now, char *text, Size size,
+	   const char **more)
+{
+	if (trouble->count == 0)
+	{
+		if (trouble->said != 0)
+			shard_link_trouble_over(db, worker, node, use);
+		trouble->said = 0;
+		return false;
+	}
+	if (trouble->said != 0 && now - trouble->said < SAY_AFTER)
+		return false;
+	trouble->said = now;
+	describe(trouble, text, size);
+	(void) shard_link_trouble_note(db, worker, node, use, text);
+	return shard_told_may(db, node, use == SHARD_LINK_COPIES ? "stuck copy" : "untold outputs",
+						  worker, more);
+}
+
 static void
 report_stuck(ShipLink *link, int64 now)
 {
 	const char *more;
 	char text[256];
 
-	if (link->stuck == 0)
-	{
-		if (link->stuck_said != 0)
-			shard_link_trouble_over(db, worker, link->node, SHARD_LINK_COPIES);
-		link->stuck_said = 0;
-		return;
-	}
-	if (link->stuck_said != 0 && now - link->stuck_said < SAY_AFTER)
-		return;
-	link->stuck_said = now;
-	describe_stuck(link, text, sizeof(text));
-	(void) shard_link_trouble_note(db, worker, link->node, SHARD_LINK_COPIES, text);
-	if (!shard_told_may(db, link->node, "stuck copy", worker, &more))
-		return;
-	ereport(WARNING,
-			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-			 errmsg("copies at node %d do not follow their home%s", link->node, more),
-			 errdetail("Copies: %s.", text),
-			 errhint("What these shards do is not shown until the copies have stored it. See "
-					 "shard_health(), and the server's log on that node.")));
+	if (report(&link->stuck, link->node, SHARD_LINK_COPIES, now, text, sizeof(text), &more))
+		ereport(WARNING,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("copies at node %d do not follow their home%s", link->node, more),
+				 errdetail("Copies: %s.", text),
+				 errhint("What these shards do is not shown until the copies have stored it. See "
+						 "shard_health(), and the server's log on that node.")));
+}
+
+/* What they have told stays (entity/outputs.c). */
+static void
+report_untold(int64 now)
+{
+	const char *more;
+	char text[256];
+
+	if (report(&untold, shard_transport.view.node, SHARD_LINK_OUTPUTS, now, text, sizeof(text),
+			   &more))
+		ereport(WARNING, (errcode(ERRCODE_DATA_CORRUPTED),
+						  errmsg("what shards with replicas have told is not sent%s", more),
+						  errdetail("Shards: %s.", text), errhint("See shard_health().")));
 }
 
 /* For shard_replica_shard_each: notes which nodes are to be called. */
 static void
 look_at(ShardReplicaShard *shard, void *arg)
 {
+	if (unlikely(shard->unread != 0))
+		note_trouble(&untold, shard, -1);
 	for (int i = 0; i < shard->home.n_peers; i++)
 	{
 		const ShardReplicaPeer *peer = &shard->home.peers[i];
@@ -293,7 +320,7 @@ look_at(ShardReplicaShard *shard, void *arg)
 		ShipLink *link;
 
 		if (peer->state == SHARD_REPLICA_LACKS || peer->state == SHARD_REPLICA_PARTED)
-			note_stuck(link_of(peer->node), shard, peer->state);
+			note_trouble(&link_of(peer->node)->stuck, shard, peer->state);
 		if (!shard_replica_shipment(&shard->home, shard->home.peers[i].node, &ship))
 			continue;
 		link = link_of(shard->home.peers[i].node);
@@ -417,10 +444,12 @@ shard_record_send_run(void)
 	for (int i = 0; i < n_links; i++)
 	{
 		links[i]->wanted = links[i]->tells = false;
-		links[i]->stuck = 0;
+		links[i]->stuck.count = 0;
 		run_fenced(links[i], now, take_events);
 	}
+	untold.count = 0;
 	shard_replica_shard_each(look_at, NULL);
+	report_untold(now);
 	for (int i = 0; i < n_links; i++)
 	{
 		run_fenced(links[i], now, report_stuck);

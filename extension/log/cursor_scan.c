@@ -390,8 +390,8 @@ finish_assembly(ShardCursor *c, int flags)
 		if (c->unpacked != NULL)
 			pfree(c->unpacked);
 		c->unpacked = NULL;
-		c->unpacked = shard_log_read_unpack(c->row.seq, c->assembly.data, c->assembly.len,
-											&c->row.payload_len);
+		c->unpacked = shard_log_read_unpack(c->row.seq, c->row.kind, c->assembly.data,
+											c->assembly.len, &c->row.payload_len);
 		MemoryContextSwitchTo(old);
 		c->row.payload = c->unpacked;
 	}

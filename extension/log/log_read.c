@@ -107,18 +107,26 @@ shard_log_read_columns(TupleDesc desc, HeapTuple tuple, ShardRow *row)
 }
 
 char *
-shard_log_read_unpack(int64 seq, const char *packed, int packed_len, int *len)
+shard_log_read_unpack(int64 seq, int kind, const char *packed, int packed_len, int *len)
 {
-	int32 size;
-	char *result;
+	int32 size = 0;
+	char *result = NULL;
 
-	memcpy(&size, packed, sizeof(int32));
-	result = palloc(size);
-	if (pglz_decompress(packed + sizeof(int32), packed_len - sizeof(int32), result, size, true) < 0)
+	if (packed_len >= (int) sizeof(int32))
+		memcpy(&size, packed, sizeof(int32));
+	if (size > 0 && AllocSizeIsValid(size))
+		result = palloc(size);
+	if (result != NULL && pglz_decompress(packed + sizeof(int32), packed_len - sizeof(int32),
+										  result, size, true) >= 0)
+	{
+		*len = size;
+		return result;
+	}
+	if (kind != SHARD_KIND_TURN)
 		ereport(ERROR, (errcode(ERRCODE_DATA_CORRUPTED),
 						errmsg("message " INT64_FORMAT " of the inbox is damaged", seq)));
-	*len = size;
-	return result;
+	*len = 0;
+	return result != NULL ? result : palloc(1);
 }
 
 /*
@@ -232,7 +240,7 @@ take_row(Reader *reader, HeapTuple tuple)
 		row.payload = reader->assembly.data;
 		row.payload_len = reader->assembly.len;
 		if (fixed->flags & SHARD_ROW_COMPRESSED)
-			row.payload = shard_log_read_unpack(row.seq, reader->assembly.data,
+			row.payload = shard_log_read_unpack(row.seq, row.kind, reader->assembly.data,
 												reader->assembly.len, &row.payload_len);
 	}
 	scan->visit(&row, scan->arg);

@@ -47,5 +47,9 @@ extern int32 shard_log_read_self(void);
 /* Points row at the columns of a tuple of the log; mid_node and mid_seq are filled in if the row has none. */
 extern void shard_log_read_columns(TupleDesc desc, HeapTuple tuple, ShardRow *row);
 
-/* The payload of all chunks, unpacked; palloc'd. Error XX001 if it is damaged. */
-extern char *shard_log_read_unpack(int64 seq, const char *packed, int packed_len, int *len);
+/*
+ * The payload of all chunks, unpacked; palloc'd. Error XX001 if it is damaged; of turn records nothing is left then, *len is 0, and
+ * who reads them says so (log/turn_log.h).
+ */
+extern char *
+shard_log_read_unpack(int64 seq, int kind, const char *packed, int packed_len, int *len);

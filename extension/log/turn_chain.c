@@ -24,6 +24,9 @@ static ShardStatement select_shards = {"SELECT DISTINCT type_id, shard FROM shar
 /* NULL: there is no record of any shard. */
 static HTAB *chains = NULL;
 
+/* At the start: of each lane the newest row with records of which it is not to be seen whose they were; 0: none. */
+static int64 doubts[SHARD_LANES];
+
 static ShardTurnChain *
 find(int32 type_id, int32 shard, bool make)
 {
@@ -57,6 +60,8 @@ append(ShardTurnChain *chain, const ShardTurnRecord *record, int64 low)
 
 	if (record->turn > chain->end.turn + 1 || record->turn < chain->kept)
 		chain->kept = record->turn;
+	if (chain->damaged >= record->turn || chain->damaged < chain->kept)
+		chain->damaged = 0;
 	count = record->turn - chain->kept;
 	if (count >= chain->space)
 	{
@@ -69,7 +74,23 @@ append(ShardTurnChain *chain, const ShardTurnRecord *record, int64 low)
 	}
 	chain->low[count] = low;
 	chain->end = shard_turn_record_point(record);
-	chain->oseq = record->first_oseq - 1 + record->n_outputs;
+	if (record->first_oseq > 0)
+		chain->oseq = record->first_oseq - 1 + record->n_outputs;
+}
+
+/* Appends one that cannot be read, as it, or the table, says. */
+static void
+append_damaged(ShardTurnChain *chain, const ShardTurnRecord *record, int64 low)
+{
+	ShardTurnPoint end = chain->end;
+	int64 oseq = chain->oseq;
+
+	append(chain, record, low);
+	if (chain->damaged != 0)
+		return;
+	chain->damaged = record->turn;
+	chain->sound = end.turn == record->turn - 1 ? end : shard_turn_record_before(record);
+	chain->sound_oseq = end.turn == record->turn - 1 ? oseq : Max(record->first_oseq - 1, 0);
 }
 
 void
@@ -107,6 +128,8 @@ shard_turn_chain_forget(ShardTurnChain *chain, int64 kept)
 	memmove(chain->low, chain->low + (kept - chain->kept),
 			(chain->end.turn - kept + 1) * sizeof(int64));
 	chain->kept = kept;
+	if (chain->damaged < kept)
+		chain->damaged = 0;
 }
 
 /* ---- start ---------------------------------------------------------------------------------------- */
@@ -118,10 +141,40 @@ add_logged(const ShardTurnRecord *record, int64 seq, void *arg)
 	return true;
 }
 
+/* Whether what a record that cannot be read says of itself is right, as far as the history before it says. */
+static bool
+fits(const ShardTurnChain *chain, const ShardTurnRecord *record)
+{
+	ShardTurnPoint before = shard_turn_record_before(record);
+
+	if (record->type_id == 0)
+		return false;
+	if (chain == NULL || chain->end.turn == 0)
+		return true;
+	if (record->turn == chain->end.turn + 1)
+		return shard_turn_point_equal(&before, &chain->end);
+	return record->turn > chain->end.turn && record->epoch >= chain->end.epoch;
+}
+
+static bool
+add_damaged(const ShardTurnRecord *record, int64 seq, void *arg)
+{
+	if (fits(find(record->type_id, record->shard, false), record))
+		append_damaged(find(record->type_id, record->shard, true), record, seq);
+	else
+	{
+		int lane = record->type_id == 0 ? record->shard
+										: shard_message_lane(record->type_id, record->shard);
+
+		doubts[lane] = seq;
+	}
+	return true;
+}
+
 static void
 take_row(const ShardRow *row)
 {
-	(void) shard_turn_log_row(row, add_logged, NULL);
+	(void) shard_turn_log_row(row, add_logged, add_damaged, NULL);
 }
 
 void
@@ -137,6 +190,21 @@ add_kept(const ShardTurnRecord *record, int64 seq, void *arg)
 	return true;
 }
 
+static bool
+add_kept_damaged(const ShardTurnRecord *record, int64 seq, void *arg)
+{
+	append_damaged(arg, record, 0);
+	return true;
+}
+
+static void
+take_damage(ShardTurnChain *chain, const ShardTurnChain *front)
+{
+	chain->damaged = front->damaged;
+	chain->sound = front->sound;
+	chain->sound_oseq = front->sound_oseq;
+}
+
 /* What the table has of a shard goes before what the log has, unless something lacks between the two. */
 static void
 load_kept(int32 type_id, int32 shard)
@@ -147,7 +215,7 @@ load_kept(int32 type_id, int32 shard)
 
 	(void) shard_turn_log_read_kept(type_id, shard, 0,
 									chain->end.turn > 0 ? chain->kept - 1 : PG_INT64_MAX, add_kept,
-									&front);
+									add_kept_damaged, &front);
 	if (front.low == NULL)
 		return;
 	if (chain->end.turn == 0)
@@ -157,6 +225,7 @@ load_kept(int32 type_id, int32 shard)
 		chain->kept = front.kept;
 		chain->space = front.space;
 		chain->low = front.low;
+		take_damage(chain, &front);
 		return;
 	}
 	if (front.end.turn + 1 == chain->kept)
@@ -169,6 +238,8 @@ load_kept(int32 type_id, int32 shard)
 		memmove(chain->low + before, chain->low, count * sizeof(int64));
 		memcpy(chain->low, front.low, before * sizeof(int64));
 		chain->kept = front.kept;
+		if (front.damaged != 0)
+			take_damage(chain, &front);
 	}
 	pfree(front.low);
 }
@@ -194,4 +265,25 @@ shard_turn_chain_loaded(ShardLanes lanes)
 		if ((lanes & shard_lane_bit(shard_message_lane(shards[2 * i], shards[2 * i + 1]))) != 0)
 			load_kept(shards[2 * i], shards[2 * i + 1]);
 	pfree(shards);
+}
+
+void
+shard_turn_chain_settle(int32 type_id, int32 shard, int32 epoch, int32 lost)
+{
+	int64 doubt = doubts[shard_message_lane(type_id, shard)];
+	const ShardTurnChain *known = shard_turn_chain_get(type_id, shard, lost);
+	ShardTurnRecord record = {.type_id = type_id, .shard = shard, .epoch = epoch, .turn = 1};
+
+	if (doubt == 0 || (known != NULL && known->low[known->end.turn - known->kept] > doubt))
+		return;
+	record.first_oseq = ((int64) lost << 40) + 1;
+	if (known != NULL)
+	{
+		record.turn = known->end.turn + 1;
+		record.before_epoch = known->end.epoch;
+		record.before_sum = known->end.sum;
+		record.first_oseq = known->oseq + 1;
+	}
+	record.sum = ~record.before_sum;
+	append_damaged(find(type_id, shard, true), &record, doubt);
 }

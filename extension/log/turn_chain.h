@@ -20,6 +20,11 @@ typedef struct ShardTurnChain
 	int space;
 	int64 *
 		low; /* for each of these: no row of the log below that seq has it; 0: table shard.turn_kept may */
+
+	/* of these, the oldest that could not be read at the start; 0: none. And where a copy stands that has nothing from there on. */
+	int64 damaged;
+	ShardTurnPoint sound;
+	int64 sound_oseq;
 } ShardTurnChain;
 
 /*
@@ -28,6 +33,12 @@ typedef struct ShardTurnChain
  */
 extern void shard_turn_chain_register(void);
 extern void shard_turn_chain_loaded(ShardLanes lanes);
+
+/*
+ * At start, when the sets are known: of a shard whose home is here, in that epoch. If what could not be read may have been its
+ * newest record, it is: so no number is given twice. Its sum is one that no copy has, and who needs it does not get it (Q5).
+ */
+extern void shard_turn_chain_settle(int32 type_id, int32 shard, int32 epoch, int32 lost);
 
 /*
  * The chain of a shard. lost: the newest epoch that began without the state of the one before. NULL: there is no record of that

@@ -27,11 +27,12 @@
 #include "registry/security.h"
 #include "registry/statement.h"
 #include "shared/copy_set.h"
+#include "shared/told.h"
 
 #include "base/compat.h"
 
 static ShardStatement select_kept = {
-	"SELECT record FROM shard.turn_kept WHERE type_id OPERATOR(pg_catalog.=) $1"
+	"SELECT record, turn, epoch FROM shard.turn_kept WHERE type_id OPERATOR(pg_catalog.=) $1"
 	" AND shard OPERATOR(pg_catalog.=) $2 AND turn OPERATOR(pg_catalog.>=) $3"
 	" AND turn OPERATOR(pg_catalog.<=) $4 ORDER BY turn LIMIT $5",
 	5,
@@ -39,6 +40,12 @@ static ShardStatement select_kept = {
 
 static ShardStatement insert_kept = {
 	"INSERT INTO shard.turn_kept (type_id, shard, turn, epoch, record) VALUES ($1, $2, $3, $4, $5)",
+	5,
+	{INT4OID, INT4OID, INT8OID, INT4OID, BYTEAOID}};
+
+static ShardStatement insert_damaged = {
+	"INSERT INTO shard.turn_kept (type_id, shard, turn, epoch, record) VALUES ($1, $2, $3, $4, $5)"
+	" ON CONFLICT DO NOTHING",
 	5,
 	{INT4OID, INT4OID, INT8OID, INT4OID, BYTEAOID}};
 
@@ -76,42 +83,94 @@ shard_turn_log_append(int lane, const char *records, int length)
 	shard_log_append(&row);
 }
 
-/* Raises that records cannot be read. seq: of their row; 0: it is in the table. */
+/* Says that a record cannot be read. record: as it says, or all zero. seq: of its row; 0: it is in the table. */
 static void
-damaged(int64 seq, ShardTurnFault fault)
+report_damaged(const ShardTurnRecord *record, int64 seq, ShardTurnFault fault, int level)
 {
-	ereport(ERROR, (errcode(ERRCODE_DATA_CORRUPTED),
-					seq != 0 ? errmsg("turn records " INT64_FORMAT " of the inbox are damaged", seq)
-							 : errmsg("a turn record in table shard.turn_kept is damaged"),
-					errdetail("A record: %s.", shard_turn_fault_names[fault])));
+	const char *more = "";
+
+	if (level < ERROR && !shard_told_may(shard_shmem_database(), shard_log_read_self(),
+										 "damaged own records", 0, &more))
+		return;
+	ereport(level,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 seq != 0 ? errmsg("turn records in row " INT64_FORMAT " of the inbox are damaged%s",
+							   seq, more)
+					  : errmsg("a turn record in table shard.turn_kept is damaged%s", more),
+			 record->type_id == 0 ? errdetail("A record: %s.", shard_turn_fault_names[fault])
+								  : errdetail("A record that says that it is turn " INT64_FORMAT
+											  " of shard %d of type %d: %s.",
+											  record->turn, record->shard, record->type_id,
+											  shard_turn_fault_names[fault]),
+			 errhint("If a copy, or this node, needs it, shard_health() says so.")));
 }
 
-/* Visits the records of these bytes. False: no more are wanted. */
+/*
+ * A row's record that cannot be read. Returns false if it is not to be seen where it ends, or no more are wanted: *goes_on.
+ * Who knows of the head that it names a shard of another lane believes nothing of it.
+ */
 static bool
-visit_records(const char *bytes, int length, int64 seq, ShardTurnVisit visit, void *arg)
+visit_damaged(ShardReader *reader, const ShardReader *at, int lane, int64 seq, ShardTurnFault fault,
+			  ShardTurnVisit damaged, void *arg, bool *goes_on)
 {
-	ShardReader reader = {.at = bytes, .end = bytes + length};
 	ShardTurnRecord record;
-	ShardTurnFault fault;
+	bool ends;
 
-	while (shard_turn_record_next(&reader, &record, &fault))
-		if (!visit(&record, seq, arg))
-			return false;
-	if (fault != SHARD_TURN_SOUND)
-		damaged(seq, fault);
-	return true;
+	*reader = *at;
+	if (!shard_turn_record_head(at, &record) ||
+		shard_message_lane(record.type_id, record.shard) != lane)
+		memset(&record, 0, sizeof(record));
+	report_damaged(&record, seq, fault, damaged == NULL ? ERROR : WARNING);
+	if (record.type_id == 0)
+		record.shard = lane;
+	*goes_on = damaged(&record, seq, arg);
+	ends = shard_turn_record_skip(reader);
+	if (*goes_on && !ends && record.type_id != 0)
+	{
+		/* there may have been more of them behind it */
+		record = (ShardTurnRecord){.shard = lane};
+		*goes_on = damaged(&record, seq, arg);
+	}
+	return ends && *goes_on;
 }
 
 bool
-shard_turn_log_row(const ShardRow *row, ShardTurnVisit visit, void *arg)
+shard_turn_log_row(const ShardRow *row, ShardTurnVisit visit, ShardTurnVisit damaged, void *arg)
 {
-	return visit_records(row->payload, row->payload_len, row->seq, visit, arg);
+	ShardReader reader = {.at = row->payload, .end = row->payload + row->payload_len};
+	ShardReader at = reader;
+	ShardTurnRecord record;
+	ShardTurnFault fault;
+	bool goes_on = true;
+
+	for (;;)
+	{
+		at = reader;
+		if (shard_turn_record_next(&reader, &record, &fault))
+		{
+			if (!visit(&record, row->seq, arg))
+				return false;
+		}
+		else if (fault == SHARD_TURN_SOUND && row->payload_len > 0)
+			return true;
+		else if (!visit_damaged(&reader, &at, row->shard, row->seq,
+								fault == SHARD_TURN_SOUND ? SHARD_TURN_CUT : fault, damaged, arg,
+								&goes_on))
+			return goes_on;
+	}
+}
+
+bool
+shard_turn_log_pass(const ShardTurnRecord *record, int64 seq, void *arg)
+{
+	return true;
 }
 
 typedef struct LogSearch
 {
 	ShardLanes lanes;
 	ShardTurnVisit visit;
+	ShardTurnVisit damaged;
 	void *arg;
 	MemoryContext context; /* the caller's, for visits */
 	bool done;
@@ -133,7 +192,7 @@ visit_row(const ShardRow *row, void *arg)
 	MemoryContext old = MemoryContextSwitchTo(search->context);
 
 	if (!search->done)
-		search->done = !shard_turn_log_row(row, search->visit, search->arg);
+		search->done = !shard_turn_log_row(row, search->visit, search->damaged, search->arg);
 	MemoryContextSwitchTo(old);
 }
 
@@ -145,10 +204,12 @@ is_done(void *arg)
 
 /* Up to a row of the log; 0: all. */
 static void
-read_log(ShardLanes lanes, int64 from, int64 upto, ShardTurnVisit visit, void *arg)
+read_log(ShardLanes lanes, int64 from, int64 upto, ShardTurnVisit visit, ShardTurnVisit damaged,
+		 void *arg)
 {
 	LogSearch search = {.lanes = lanes,
 						.visit = visit,
+						.damaged = damaged,
 						.arg = arg,
 						.context = CurrentMemoryContext};
 	ShardLogScan scan = {.from = from,
@@ -167,20 +228,36 @@ read_log(ShardLanes lanes, int64 from, int64 upto, ShardTurnVisit visit, void *a
 }
 
 void
-shard_turn_log_read(ShardLanes lanes, int64 from, ShardTurnVisit visit, void *arg)
+shard_turn_log_read(ShardLanes lanes, int64 from, ShardTurnVisit visit, ShardTurnVisit damaged,
+					void *arg)
 {
-	read_log(lanes, from, 0, visit, arg);
+	read_log(lanes, from, 0, visit, damaged, arg);
 }
 
 /* ---- the table ------------------------------------------------------------------------------------ */
+
+/* What a record that cannot be read is, as the columns of the table say, and as it says itself if that fits. */
+static void
+read_kept_head(const char *bytes, int length, int32 type_id, int32 shard, uint64 i,
+			   ShardTurnRecord *record)
+{
+	ShardReader reader = {.at = bytes, .end = bytes + length};
+	int64 turn = shard_statement_int8(i, 2);
+	int32 epoch = shard_statement_int4(i, 3);
+
+	if (shard_turn_record_head(&reader, record) && record->type_id == type_id &&
+		record->shard == shard && record->turn == turn && record->epoch == epoch)
+		return;
+	*record = (ShardTurnRecord){.type_id = type_id, .shard = shard, .turn = turn, .epoch = epoch};
+}
 
 /*
  * Some rows of the table from a turn on. Returns the turn behind the last one; 0: there was none, or no more are wanted, and
  * then *goes_on is false.
  */
 static int64
-read_some(int32 type_id, int32 shard, int64 from, int64 to, ShardTurnVisit visit, void *arg,
-		  bool *goes_on)
+read_some(int32 type_id, int32 shard, int64 from, int64 to, ShardTurnVisit visit,
+		  ShardTurnVisit damaged, void *arg, bool *goes_on)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	ShardArguments arguments = {0};
@@ -201,12 +278,16 @@ read_some(int32 type_id, int32 shard, int64 from, int64 to, ShardTurnVisit visit
 		ShardTurnRecord record;
 		ShardTurnFault fault;
 		MemoryContext old;
+		bool sound = shard_turn_record_next(&reader, &record, &fault);
 
-		if (!shard_turn_record_next(&reader, &record, &fault))
-			damaged(0, fault);
-		next = record.turn + 1;
+		next = shard_statement_int8(i, 2) + 1;
+		if (!sound)
+		{
+			read_kept_head(bytes, length, type_id, shard, i, &record);
+			report_damaged(&record, 0, fault, damaged == NULL ? ERROR : WARNING);
+		}
 		old = MemoryContextSwitchTo(caller);
-		*goes_on = visit(&record, 0, arg);
+		*goes_on = (sound ? visit : damaged)(&record, 0, arg);
 		MemoryContextSwitchTo(old);
 		pfree(bytes);
 	}
@@ -216,7 +297,7 @@ read_some(int32 type_id, int32 shard, int64 from, int64 to, ShardTurnVisit visit
 
 bool
 shard_turn_log_read_kept(int32 type_id, int32 shard, int64 from, int64 to, ShardTurnVisit visit,
-						 void *arg)
+						 ShardTurnVisit damaged, void *arg)
 {
 	ShardSecurity security = {0};
 	bool goes_on = true;
@@ -225,7 +306,7 @@ shard_turn_log_read_kept(int32 type_id, int32 shard, int64 from, int64 to, Shard
 	shard_security_begin_system(&security);
 	from = Max(from, 1); /* the first turn there is */
 	while (from != 0 && from <= to)
-		from = read_some(type_id, shard, from, to, visit, arg, &goes_on);
+		from = read_some(type_id, shard, from, to, visit, damaged, arg, &goes_on);
 	shard_security_end(&security);
 	PopActiveSnapshot();
 	return goes_on;
@@ -240,8 +321,16 @@ typedef struct ShardSearch
 	int32 lost;
 	int64 turn;
 	ShardTurnVisit visit;
+	ShardTurnVisit damaged;
 	void *arg;
 } ShardSearch;
+
+static bool
+is_found(const ShardSearch *search, const ShardTurnRecord *record)
+{
+	return record->type_id == search->type_id && record->shard == search->shard &&
+		   record->turn >= search->turn && record->epoch >= search->lost;
+}
 
 /* Those that are looked for. */
 static bool
@@ -249,12 +338,15 @@ visit_found(const ShardTurnRecord *record, int64 seq, void *arg)
 {
 	const ShardSearch *search = arg;
 
-	if (record->type_id != search->type_id || record->shard != search->shard ||
-		record->turn < search->turn)
-		return true;
-	if (record->epoch < search->lost)
-		return true;
-	return search->visit(record, seq, search->arg);
+	return !is_found(search, record) || search->visit(record, seq, search->arg);
+}
+
+static bool
+visit_found_damaged(const ShardTurnRecord *record, int64 seq, void *arg)
+{
+	const ShardSearch *search = arg;
+
+	return !is_found(search, record) || search->damaged(record, seq, search->arg);
 }
 
 /* What is in the log stays there while the segments are locked: rotation needs them for itself, and waits for nobody. */
@@ -272,14 +364,16 @@ lock_segments(bool lock)
 
 void
 shard_turn_log_read_shard(int32 type_id, int32 shard, int32 lost, int64 turn, int64 from,
-						  ShardTurnVisit visit, void *arg)
+						  ShardTurnVisit visit, ShardTurnVisit damaged, void *arg)
 {
-	ShardSearch search = {type_id, shard, lost, turn, visit, arg};
+	ShardSearch search = {type_id, shard, lost, turn, visit, damaged, arg};
+	ShardTurnVisit found_damaged = damaged == NULL ? NULL : visit_found_damaged;
 
 	lock_segments(true);
-	if (shard_turn_log_read_kept(type_id, shard, turn, PG_INT64_MAX, visit_found, &search))
+	if (shard_turn_log_read_kept(type_id, shard, turn, PG_INT64_MAX, visit_found, found_damaged,
+								 &search))
 		shard_turn_log_read(shard_lane_bit(shard_message_lane(type_id, shard)), from, visit_found,
-							&search);
+							found_damaged, &search);
 	lock_segments(false);
 }
 
@@ -315,9 +409,11 @@ shard_turn_log_find(int32 type_id, int32 shard, int64 turn, ShardTurnPoint *poin
 {
 	PointSearch search = {.type_id = type_id, .shard = shard, .turn = turn};
 
-	shard_turn_log_read(shard_lane_bit(shard_message_lane(type_id, shard)), 0, find_point, &search);
+	shard_turn_log_read(shard_lane_bit(shard_message_lane(type_id, shard)), 0, find_point,
+						shard_turn_log_pass, &search);
 	if (!search.found)
-		(void) shard_turn_log_read_kept(type_id, shard, turn, turn + 1, find_point, &search);
+		(void) shard_turn_log_read_kept(type_id, shard, turn, turn + 1, find_point,
+										shard_turn_log_pass, &search);
 	*point = search.point;
 	return search.found;
 }
@@ -368,6 +464,32 @@ keep(const ShardTurnRecord *record, int64 seq, void *arg)
 	return true;
 }
 
+/*
+ * So with one that cannot be read, if it is one of a copy's history by what it says of itself: the next start has to know that there
+ * was one. Nothing that can be read gives way to it.
+ */
+static bool
+keep_damaged(const ShardTurnRecord *record, int64 seq, void *arg)
+{
+	const Leaving *leaving = arg;
+	const ShardCopySetItem *copy;
+	ShardArguments arguments = {0};
+
+	if (seq > leaving->last_seq)
+		return false;
+	copy = record->shipped_len == 0 ? NULL : find_copy(leaving, record->type_id, record->shard);
+	if (copy == NULL || record->epoch < copy->set.lost || record->turn < copy->end.kept)
+		return true;
+	shard_statement_add(&arguments, Int32GetDatum(record->type_id), false);
+	shard_statement_add(&arguments, Int32GetDatum(record->shard), false);
+	shard_statement_add(&arguments, Int64GetDatum(record->turn), false);
+	shard_statement_add(&arguments, Int32GetDatum(record->epoch), false);
+	shard_statement_add_text(&arguments, record->shipped,
+							 (int) (record->inputs.end - record->shipped));
+	shard_statement_change(&insert_damaged, &arguments, SPI_OK_INSERT);
+	return true;
+}
+
 /* Rows of the table that are needed no more. */
 static void
 forget(const Leaving *leaving)
@@ -412,5 +534,5 @@ shard_turn_log_leave(int64 last_seq)
 		return;
 	qsort(leaving.copies, leaving.count, sizeof(ShardCopySetItem), shard_copy_set_compare);
 	forget(&leaving);
-	read_log(SHARD_ALL_LANES, 0, last_seq, keep, &leaving);
+	read_log(SHARD_ALL_LANES, 0, last_seq, keep, keep_damaged, &leaving);
 }

@@ -25,23 +25,35 @@ extern void shard_turn_log_append(int lane, const char *records, int length);
  */
 typedef bool (*ShardTurnVisit)(const ShardTurnRecord *record, int64 seq, void *arg);
 
-/* The records of a row of kind TURN. False: a visit wanted no more. Error XX001 if it is damaged. */
-extern bool shard_turn_log_row(const ShardRow *row, ShardTurnVisit visit, void *arg);
+/*
+ * In all that follows: what cannot be read back goes to damaged in visit's place, as a record without sections: as its head says (shard_turn_record_head),
+ * or, in the table, as the columns say. All zero but for the lane's place in shard: it is not to be seen whose it was; then nothing
+ * may be left of what stood behind it in that row. The server's log says so once a minute. damaged NULL: error XX001.
+ */
+
+/* The records of a row of kind TURN. False: a visit wanted no more. */
+extern bool
+shard_turn_log_row(const ShardRow *row, ShardTurnVisit visit, ShardTurnVisit damaged, void *arg);
 
 /* Those of the log in rows of these lanes from a seq on (a hint), with a snapshot of now, in the order of the log. */
-extern void shard_turn_log_read(ShardLanes lanes, int64 from, ShardTurnVisit visit, void *arg);
+extern void shard_turn_log_read(ShardLanes lanes, int64 from, ShardTurnVisit visit,
+								ShardTurnVisit damaged, void *arg);
 
 /* Those of the table for turns of one shard, with a snapshot of now, in their order. False: a visit wanted no more. */
 extern bool shard_turn_log_read_kept(int32 type_id, int32 shard, int64 from, int64 to,
-									 ShardTurnVisit visit, void *arg);
+									 ShardTurnVisit visit, ShardTurnVisit damaged, void *arg);
+
+/* For readers to whom what cannot be read is not there: for damaged. */
+extern bool shard_turn_log_pass(const ShardTurnRecord *record, int64 seq, void *arg);
 
 /*
  * All records of a shard from a turn on, of epochs from lost on: first those of the table, then those of the log from a seq on
  * (a hint), of which each takes the place of those visited before it that have its turn, or a later one. One at a time is in
  * memory. Rotation leaves the log alone meanwhile, so each is visited once.
  */
-extern void shard_turn_log_read_shard(int32 type_id, int32 shard, int32 lost, int64 turn,
-									  int64 from, ShardTurnVisit visit, void *arg);
+extern void
+shard_turn_log_read_shard(int32 type_id, int32 shard, int32 lost, int64 turn, int64 from,
+						  ShardTurnVisit visit, ShardTurnVisit damaged, void *arg);
 
 /* The point of a turn in a shard's history, which is below its end: by its record, or the one behind it. False: neither is stored any more. */
 extern bool shard_turn_log_find(int32 type_id, int32 shard, int64 turn, ShardTurnPoint *point);

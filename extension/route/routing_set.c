@@ -156,8 +156,11 @@ find_end(const ShardCopySetKey *key, const ShardSet *set)
 
 	if (chain != NULL)
 	{
-		copy.end = chain->end;
-		copy.oseq = chain->oseq;
+		/* what a backup cannot read it has not stored: it needs it, and all behind it, again */
+		bool whole = chain->damaged == 0 || set->nodes[0] == shard_routing.self;
+
+		copy.end = whole ? chain->end : chain->sound;
+		copy.oseq = whole ? chain->oseq : chain->sound_oseq;
 	}
 	shard_copy_end_found(key, extension, &copy);
 }
@@ -274,6 +277,8 @@ load_home(const ShardCopySetKey *key, const ShardSet *set)
 	const ShardRoute *route = shard_route_get(shard_routing.routes, key->type_id, key->shard);
 
 	MemoryContextSwitchTo(old);
+	if (set->nodes[0] == shard_routing.self)
+		shard_turn_chain_settle(key->type_id, key->shard, set->epoch, set->lost);
 	find_end(key, set);
 	if (route->set != NULL && route->set->n_nodes > 0)
 		follow_home(route);

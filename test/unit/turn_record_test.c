@@ -266,6 +266,48 @@ test_damage(void)
 	pfree(row.data);
 }
 
+/* What a record says of itself that cannot be read. */
+static void
+test_head(void)
+{
+	StringInfoData row;
+	ShardTurnRecord record;
+	ShardTurnFault fault;
+	ShardReader reader;
+	char *copy;
+	uint32 sum;
+	int wrong = 0;
+
+	initStringInfo(&row);
+	sum = put_record(&row, 5, 4, 99, 2);
+	row.data[row.len / 2] ^= 1;
+	reader = reader_of(row.data, row.len, &copy);
+	ok(shard_turn_record_head(&reader, &record) && record.shard == 5 && record.turn == 4 &&
+		   record.before_sum == 99 && record.sum == sum && kinds_of(&record) == 0,
+	   "its head and its sum are read, and no sections");
+	ok(record.shipped == copy && record.shipped + record.shipped_len + 4 == record.inputs.at &&
+		   record.inputs.end == copy + row.len,
+	   "and where it ends");
+	ok(!shard_turn_record_next(&reader, &record, &fault) && fault == SHARD_TURN_SUM,
+	   "though it is damaged");
+	free(copy);
+	reader = reader_of(row.data, row.len - 1, &copy);
+	ok(shard_turn_record_head(&reader, &record) && record.turn == 4 && record.shipped_len == 0,
+	   "without its end, where it ends is not to be seen");
+	free(copy);
+	for (int i = 0; i < 8 * row.len; i++)
+	{
+		row.data[i / 8] ^= (char) (1 << i % 8);
+		reader = reader_of(row.data, row.len, &copy);
+		if (!shard_turn_record_head(&reader, &record))
+			wrong += record.type_id != 0 || record.shipped != NULL;
+		free(copy);
+		row.data[i / 8] ^= (char) (1 << i % 8);
+	}
+	is_int(wrong, 0, "a head that is none leaves nothing");
+	pfree(row.data);
+}
+
 /* A record whose body is these bytes, with a sum. */
 static ShardTurnFault
 fault_of(const char *body, int length, ShardTurnRecord *record)
@@ -362,6 +404,7 @@ main(void)
 	test_items();
 	test_row();
 	test_damage();
+	test_head();
 	test_faults();
 	test_given_up();
 	return unit_done();

@@ -386,6 +386,33 @@ shard_turn_record_skip(ShardReader *reader)
 	return get_counted(reader, &inputs);
 }
 
+bool
+shard_turn_record_head(const ShardReader *reader, ShardTurnRecord *record)
+{
+	ShardReader body = *reader;
+	ShardReader behind = *reader;
+	uint32 length;
+
+	memset(record, 0, sizeof(*record));
+	if (get_four(&body, &length) && get_four(&body, &record->sum) &&
+		shard_wire_get_uint(&body) == VERSION)
+		head_fields(&(ShardFields){.reader = &body}, record);
+	if (body.failed || !good_head(record))
+	{
+		memset(record, 0, sizeof(*record));
+		return false;
+	}
+	record->shipped = reader->at;
+	record->sections = (ShardReader){body.at, body.at, false};
+	if (shard_turn_record_skip(&behind))
+	{
+		behind = (ShardReader){reader->at + FRAME_BYTES + length, reader->end, false};
+		record->shipped_len = FRAME_BYTES + (int) length;
+		(void) get_counted(&behind, &record->inputs);
+	}
+	return true;
+}
+
 int
 shard_turn_record_ship_len(const ShardTurnRecord *record)
 {

@@ -140,6 +140,13 @@ extern const char *const
 extern bool
 shard_turn_record_next(ShardReader *reader, ShardTurnRecord *record, ShardTurnFault *fault);
 
+/*
+ * What a record that cannot be read says of itself: its head, and its sum, as they stand there; shipped_len and inputs, if it is
+ * to be seen where it ends; no sections. Nothing of it is to be believed but by who knows of it from elsewhere. False: no head that
+ * a home may give is there, and the record is all zero.
+ */
+extern bool shard_turn_record_head(const ShardReader *reader, ShardTurnRecord *record);
+
 /* Passes over the next record, whatever it says. False: where it ends is not to be seen. */
 extern bool shard_turn_record_skip(ShardReader *reader);
 

@@ -121,6 +121,20 @@ check_copies(ShardHealth *health, int32 node)
 					 node, trouble.error));
 }
 
+/* Records here that cannot be read, so that what their shards have told is not sent. */
+static void
+check_outputs(ShardHealth *health, int32 self)
+{
+	ShardLinkTrouble trouble;
+
+	if (shard_link_trouble_of(shard_shmem_database(), self, SHARD_LINK_OUTPUTS, &trouble))
+		shard_health_add(health,
+						 psprintf("what shards whose home is here have told is not sent: %s; put "
+								  "the database back from a backup; if there is none, the type "
+								  "has to be dropped with shard_drop_type() and started again",
+								  trouble.error));
+}
+
 void
 shard_health_replicas(ShardHealth *health, const ShardMap *map, ShardArena *arena, List *reports,
 					  int32 self)
@@ -151,6 +165,7 @@ shard_health_replicas(ShardHealth *health, const ShardMap *map, ShardArena *aren
 				list = count(list, &poor);
 		}
 	}
+	check_outputs(health, self);
 	foreach (cell, reports)
 		check_copies(health, ((const ShardMemberReport *) lfirst(cell))->node);
 	foreach (cell, list)

@@ -166,7 +166,7 @@ Datum
 shard_turn_records(PG_FUNCTION_ARGS)
 {
 	InitMaterializedSRF(fcinfo, 0);
-	shard_turn_log_read_shard(PG_GETARG_INT32(0), PG_GETARG_INT32(1), 0, 0, 0, put_record,
+	shard_turn_log_read_shard(PG_GETARG_INT32(0), PG_GETARG_INT32(1), 0, 0, 0, put_record, NULL,
 							  fcinfo->resultinfo);
 	return (Datum) 0;
 }
