@@ -93,6 +93,7 @@ declare -A noticed_by=(
   [ENDS_MAPPED_AFTER_COMMIT]=test/t/379_ends_are_reserved.pl  # a backup's memory of what it has stored is looked for when that has committed
   [REFUSED_TOGETHER]=test/t/380_refused_calls_are_taken_apart.pl  # a call that is refused as a whole is made again as it was, without end
   [OUTPUTS_TO_FORMER_SHARDS]=test/t/381_outputs_follow_their_receivers.pl  # what a shard with replicas told leaves for the number that its receiver had then
+  [CALLS_WITHOUT_BOUND]=test/t/382_backups_come_back_late.pl  # all that a backup lacks goes into one call
   [RECORDS_LEAVE_WITH_LOG]=test/t/361_copies_store_what_their_home_ships.pl  # turn records go with the segment that they are in
   [LANES_LOCKED_AS_MET]=test/t/365_turns_and_calls_lock_lanes.pl  # a turn locks lanes for its copies in the order of its facts
   [COPIES_OF_GONE_TYPES]=test/t/366_gone_types_have_no_copies.pl  # copies stay in memory when their type is gone

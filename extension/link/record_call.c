@@ -21,7 +21,11 @@
 #include "base/compat.h"
 
 /* The approximate limits of one call, and the records of one shard in it. */
+#ifdef SHARD_MUTANT_CALLS_WITHOUT_BOUND
+#define CALL_BYTES ((int64) MaxAllocHugeSize)
+#else
 #define CALL_BYTES (4 * 1024 * 1024)
+#endif
 #define CALL_RECORDS 5000
 
 /* Without an answer after this time the connection is given up. */

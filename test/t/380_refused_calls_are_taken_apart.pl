@@ -26,8 +26,8 @@ ShardMutant::prove(
 		promise => 'the others are stored, and health names the one',
 		broken_by => ['REFUSED_TOGETHER'],
 		run => sub {
-			# A length of 64 to 128 kB, a sum, a version, and not far behind them the state.
-			$cluster->proxy->spoil(1, 2, '..\x01\x00.{4}\x01.{1,200}spoil-me');
+			# A length of 64 to 128 kB, a sum, a version, the type's number, and not far behind them the state.
+			$cluster->proxy->spoil(1, 2, sprintf '..\x01\x00.{4}\x01\x%02x.{1,200}spoil-me', 2 * $one->sql(q{SELECT type_id FROM shard.type}));
 			$two->server->stop('immediate');
 			$one->sql("SELECT shard_tell('kept', '$spoilt', jsonb_build_object('a', 'spoil-me', 'pad', repeat('x', 70000)))");
 			$one->sql("SELECT shard_tell('kept', '$_', '{}')") for @sound;
