@@ -100,8 +100,8 @@ shard_lane_next(ShardLanes lanes, int lane)
 
 /*
  * What a row of the log is, and an item of a packet (X2); stored, never renumbered. 3 and 4 are reserved. Rows of kind
- * CURSOR, PACKET, POSITION, HELLO and TURN belong to the log itself: type 0, shard = the lane. FACT, DONE and OWN name a
- * shard of the lane whose worker is to read them.
+ * CURSOR, PACKET, POSITION, HELLO and TURN belong to the log itself: type 0, shard = the lane. FACT, DONE, OWN, TOUCHED and
+ * LETTERS_GONE name a shard of the lane whose worker is to read them.
  */
 typedef enum ShardKind
 {
@@ -123,6 +123,9 @@ typedef enum ShardKind
 	SHARD_KIND_OWN = 22,   /* another process changed the shard's ownership row: read it again */
 	SHARD_KIND_TURN =
 		23, /* turn records of shards with replicas, by core/flow/record.h (turn_log.c) */
+	SHARD_KIND_TOUCHED = 24, /* of a shard with replicas: SQL has changed an entity's row (Q33) */
+	SHARD_KIND_LETTERS_GONE =
+		25, /* likewise: a dead letter is gone (Q35); payload: ShardLetterGone */
 	SHARD_KIND_REPLY =
 		26, /* a reply to an open ask, by core/flow/reply.h; shard: of the entity that was asked */
 	SHARD_KIND_REQUEST = 27, /* shard_request: as TELL, and is answered (E48) */

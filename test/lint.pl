@@ -41,7 +41,7 @@ my $plans = qr{\b(?:
 )\s*\(}x;
 
 # SQL with the name of a table that is not written out: state tables are made and dropped so, when they have no rows.
-my %names_tables = ('sql/type/admin_table' => qr{^(?:CREATE TABLE %s \(|COMMENT ON TABLE %s|ALTER TABLE %s OWNER TO|(?:GRANT|REVOKE) ALL ON TABLE %s|DROP TABLE %s$)});
+my %names_tables = ('sql/type/admin_table' => qr{^(?:CREATE TABLE %s \(|COMMENT ON TABLE %s|ALTER TABLE %s OWNER TO|ALTER TABLE %s ENABLE ALWAYS TRIGGER|(?:GRANT|REVOKE) ALL ON TABLE %s|DROP TABLE %s$)});
 my $named_later = qr{\b(?:FROM|ONLY|INTO|UPDATE|JOIN|USING|TABLE|TRUNCATE|LOCK|COPY|INDEX\s+ON|ANALYZE|VACUUM)\s+(?:%\w+(?!\s*\()|$)};
 
 # Functions of users have names that are not written out, too.

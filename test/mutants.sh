@@ -31,6 +31,7 @@ reshard=test/t/350_resharding_survives_crashes.pl
 reshard_cluster=test/t/177_resharding_in_a_cluster.pl
 walls=test/attack/423_resharding_is_a_guests_stay.pl
 records=test/t/363_turns_are_recorded.pl
+touched=test/t/376_changes_by_sql_are_recorded.pl
 declare -A noticed_by=(
   # of what one node does
   [CURSOR_BY_ID]="$one_node test/t/020_crash_ledger.pl"  # rows of senders still open are passed for ever, as by a plain increasing id
@@ -87,6 +88,9 @@ declare -A noticed_by=(
   [RESHARD_BEFORE_LEAVING]=$reshard_cluster  # a type is resharded here while other nodes have entities of it
   [CLAIMS_FORGOTTEN]=$reshard_cluster  # shards that a node has are given to others as new ones
   [NOTES_NOT_UNDONE]=$records     # what a subtransaction told is told, though it was undone
+  [TOLD_NOT_UNDONE]=$touched      # an entity that an undone subtransaction has touched is not told again
+  [TOUCHED_NOT_HELD]=$touched     # what SQL changes while its type is stopped is forgotten
+  [LETTERS_OF_ANOTHER_LIFE]=test/t/377_dead_letters_that_go_are_recorded.pl  # a letter's name is taken for one of the shard's present life
   [OUTPUTS_AT_ONCE]=$records      # what a shard with replicas tells does not wait for the release
   [SHOWN_UNRELEASED]=test/t/364_nothing_is_shown_before.pl  # replies do not wait for the release
   [SETS_IN_MEMORY_ALONE]=test/t/360_sets_of_shards_stay.pl  # a node forgets at its end which copies it has

@@ -67,7 +67,7 @@ bury_stray(const ShardRow *row, bool bounded)
 		shard_turn_count_strays(0, 1);
 		return;
 	}
-	shard_held_dead_letter(&dead, 0, &error);
+	shard_held_dead_letter(&dead, 0, &error, true);
 	shard_turn_count_strays(1, 0);
 }
 
@@ -158,6 +158,26 @@ shard_deliver_row(const ShardRow *row)
 	}
 	else
 		run_next(entity, row);
+}
+
+/* It waits for nothing that goes first: it is no message, and nothing of the entity runs. */
+void
+shard_deliver_touched(const ShardRow *row)
+{
+	ShardLocalType *local = shard_turn_known_type(row->type_id);
+	ShardEntity *entity;
+
+	if (local == NULL || local->type->replicas == 0 || row->shard < 0 ||
+		row->shard >= local->type->number_of_shards)
+		return;
+	shard_turn_begin_message(row);
+	entity = shard_turn_entity(local, row);
+	if (local->runnable)
+		(void) shard_handle_message(entity, row, 0, false);
+#ifndef SHARD_MUTANT_TOUCHED_NOT_HELD
+	else
+		shard_queue_defer(entity, row, 0, true);
+#endif
 }
 
 void

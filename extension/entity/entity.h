@@ -135,6 +135,7 @@ typedef struct ShardEntity
 	bool checked;		 /* now is the turn's truth */
 	bool dirty;			 /* a handler has returned */
 	bool stale;			 /* saved was found to be wrong */
+	bool touched;		 /* its row is to be in the turn's record, whoever has written it (Q33) */
 	bool spoken;		 /* a message of somebody runs, or its receive time-out */
 	int handled;		 /* messages */
 	bool started;		 /* since it came into memory, as of this turn (E12); */

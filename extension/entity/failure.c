@@ -153,8 +153,7 @@ shard_failure_dispose(ShardEntity *entity, const ShardRow *row, int attempts, bo
 		shard_request_give_up(entity, &dead, error);
 	if (shard_turn.numbered)
 		dead.kind = SHARD_KIND_AGAIN;
-	shard_held_dead_letter(&dead, failure.attempts, error);
-	shard_record_letter(&dead, failure.attempts, error);
+	shard_held_dead_letter(&dead, failure.attempts, error, false);
 	if (from_stash)
 		shard_queue_remove(entity, row);
 	(void) shard_life_step(entity, SHARD_ENTITY_ON_BURIED);
@@ -166,6 +165,31 @@ shard_failure_dispose(ShardEntity *entity, const ShardRow *row, int attempts, bo
 	}
 	report(entity, error, failure.attempts);
 	return true;
+}
+
+void
+shard_failure_put_off(ShardEntity *entity, const ShardRow *row, int attempts, bool from_stash,
+					  const ErrorData *error)
+{
+	const ShardType *type = entity->local->type;
+	const ShardHeldWhy why = {.attempts = attempts + 1,
+							  .next_at = GetCurrentTimestamp() + type->max_retry_backoff,
+							  .error = error};
+
+	shard_execution_end_user_code();
+	shard_turn.errors++;
+	shard_local_count(entity->local, entity->shard)->errors++;
+	shard_turn.passed = true;
+	ereport(WARNING,
+			(errcode(error->sqlerrcode),
+			 errmsg("state of entity \"%s\" of type \"%s\" cannot be read for its replicas: %s",
+					entity->id, type->name, error->message),
+			 errdetail("SQL has changed it. It is tried again in " INT64_FORMAT
+					   " ms; messages of the entity wait.",
+					   type->max_retry_backoff / 1000),
+			 errhint("Mend what raises the error, as the output function of a type, or delete the "
+					 "row.")));
+	shard_queue_retry(entity, row, &why, from_stash);
 }
 
 /* An error made up here, in the turn's memory; its strings are constants, or there as well. */

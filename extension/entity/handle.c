@@ -111,6 +111,11 @@ run_command(ShardEntity *entity, const ShardRow *row)
 #ifndef SHARD_MUTANT_STOP_AGAIN
 	shard_call_make_visible();
 #endif
+	if (row->kind == SHARD_KIND_TOUCHED)
+	{
+		entity->touched = true;
+		return;
+	}
 	if (row->kind == SHARD_KIND_START)
 	{
 		if (!shard_turn.late_start || entity->now.remembered)
@@ -148,11 +153,11 @@ call(ShardEntity *entity, const ShardRow *row, const ShardRequest *ask, ShardExe
 		shard_call_message(entity, &firing->row, NULL, execution);
 }
 
-/* Whether it is a message for the handler, and not a command to the entity to start, or to leave. */
+/* Whether it is a message for the handler, and not a command to the entity to start, or to leave, nor about its row. */
 static inline bool
 has_code(const ShardRow *row)
 {
-	return row == NULL || (row->kind != SHARD_KIND_START &&
+	return row == NULL || (row->kind != SHARD_KIND_START && row->kind != SHARD_KIND_TOUCHED &&
 						   (row->kind != SHARD_KIND_PASSIVATE || row->payload_len > 0));
 }
 
@@ -320,6 +325,11 @@ judge(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held, Erro
 		shard_start_failed(entity, error);
 		return is_held ? SHARD_MESSAGE_RESTS : SHARD_MESSAGE_GONE;
 	}
+	if (row->kind == SHARD_KIND_TOUCHED)
+	{
+		shard_failure_put_off(entity, row, attempts, is_held, error);
+		return SHARD_MESSAGE_RESTS;
+	}
 	return shard_failure_dispose(entity, row, attempts, is_held, error) ? SHARD_MESSAGE_GONE
 																		: SHARD_MESSAGE_RESTS;
 }
@@ -460,7 +470,7 @@ collect(ShardEntity *entity, const ShardRow *row)
 static inline void
 note_use(ShardEntity *entity, const ShardRow *row)
 {
-	if (unlikely(row->kind == SHARD_KIND_PASSIVATE))
+	if (unlikely(row->kind == SHARD_KIND_PASSIVATE || row->kind == SHARD_KIND_TOUCHED))
 		return;
 	shard_passivate_touch(entity, shard_turn.now);
 	if (unlikely(row->kind == SHARD_KIND_START || shard_timer_is_receive()))
@@ -620,6 +630,15 @@ answer(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
 	return outcome;
 }
 
+/* SQL has changed the entity's row: it goes into the turn's record, and the entity stays where it is (Q33). */
+static ShardOutcome
+touch(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
+{
+	if (shard_turn_is_given_up(entity, row, NULL))
+		return bury_uncommitted(entity, row, attempts, is_held);
+	return run_on(entity, row, attempts, is_held);
+}
+
 ShardOutcome
 shard_handle_message(ShardEntity *entity, const ShardRow *row, int attempts, bool is_held)
 {
@@ -635,6 +654,8 @@ shard_handle_message(ShardEntity *entity, const ShardRow *row, int attempts, boo
 		case SHARD_KIND_TIMER:
 		case SHARD_KIND_RESPONSE:
 			return fire(entity, row, attempts, is_held);
+		case SHARD_KIND_TOUCHED:
+			return touch(entity, row, attempts, is_held);
 		default:
 			shard_life_wake(entity);
 			return run(entity, row, attempts, is_held);

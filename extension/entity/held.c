@@ -19,6 +19,7 @@
 
 #include "entity/held.h"
 #include "entity/record.h"
+#include "entity/replica_home.h"
 #include "entity/request.h"
 #include "registry/statement.h"
 
@@ -76,11 +77,12 @@ static ShardStatement update_held = {
 
 static ShardStatement insert_dead = {
 	"INSERT INTO shard.dead_letter (type_id, shard, entity, kind, epoch, stamp, src_type,"
-	" src_entity, mid_node, mid_seq, payload, sqlstate, error, detail, hint, context, attempts)"
-	" VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)",
-	17,
+	" src_entity, mid_node, mid_seq, payload, sqlstate, error, detail, hint, context, attempts,"
+	" number, lost)"
+	" VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)",
+	19,
 	{INT4OID, INT4OID, TEXTOID, INT2OID, INT4OID, BYTEAOID, INT4OID, TEXTOID, INT4OID, INT8OID,
-	 BYTEAOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, INT4OID}};
+	 BYTEAOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, INT4OID, INT8OID, INT4OID}};
 
 /* A timer that is due, and what answers a request, go with their row of shard.timer: as letters they would mean nothing. */
 StaticAssertDecl(SHARD_KIND_TIMER == 15 && SHARD_KIND_RESPONSE == 28,
@@ -291,10 +293,34 @@ shard_held_failed(const ShardRow *row, const ShardHeldWhy *why)
 	change_held(&update_held, row, &arguments, SPI_OK_UPDATE);
 }
 
+/* The name of a letter that has this number within the turn (Q35): parameters of insert_dead; 0: it has none. */
+static void
+add_name(ShardArguments *arguments, const ShardRow *row, int number)
+{
+	ShardTurnRecord record = {0};
+	ShardReplicaHome home;
+	int32 lost = 0;
+
+	if (number > 0)
+	{
+		lost = shard_replica_shard_stands(&home, row->type_id, row->shard);
+		shard_replica_next(&home, 0, &record);
+	}
+	if (number >= SHARD_TURN_ROWS)
+		ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+						errmsg("a turn has done too much to name dead letters of shard %d of "
+							   "entity type %d",
+							   row->shard, row->type_id)));
+	shard_statement_add(arguments, Int64GetDatum(shard_turn_row_number(record.turn, number)),
+						number == 0);
+	shard_statement_add(arguments, Int32GetDatum(lost), number == 0);
+}
+
 void
-shard_held_dead_letter(const ShardRow *row, int attempts, const ErrorData *error)
+shard_held_dead_letter(const ShardRow *row, int attempts, const ErrorData *error, bool stray)
 {
 	ShardArguments arguments = {0};
+	int number = stray ? 0 : shard_record_letter(row, attempts, error);
 
 	add_entity(&arguments, row);
 	shard_statement_add(&arguments, Int16GetDatum(row->kind), false);
@@ -305,6 +331,7 @@ shard_held_dead_letter(const ShardRow *row, int attempts, const ErrorData *error
 	shard_statement_add_string(&arguments, error->hint);
 	shard_statement_add_string(&arguments, error->context);
 	shard_statement_add(&arguments, Int32GetDatum(attempts), false);
+	add_name(&arguments, row, number);
 	shard_statement_change_one(&insert_dead, &arguments, SPI_OK_INSERT);
 }
 

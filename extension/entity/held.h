@@ -94,8 +94,9 @@ extern void shard_held_put_start(const ShardRow *row, int attempts, TimestampTz 
 								 const ErrorData *error);
 extern void shard_held_delete_start(const ShardRow *row);
 
-/* Gives a message up: it becomes a dead letter. */
-extern void shard_held_dead_letter(const ShardRow *row, int attempts, const ErrorData *error);
+/* Gives a message up: it becomes a dead letter. stray: of no shard that is here, so no record tells it. */
+extern void
+shard_held_dead_letter(const ShardRow *row, int attempts, const ErrorData *error, bool stray);
 
 /* Gives up what is held of a type, if the type does not exist any more. Returns how many messages. */
 extern int64 shard_held_bury(int32 type_id);

@@ -6,7 +6,7 @@
  *		turn record_write record_key residents recovery report deliver deliver_ask stash order order_position handle start_failure failure
  *		dead_letter_room recount turn_commit stop turn_entity record_image queue pause history decider start call stuck execution
  *		turn_limit turn_log restart stop_row passivate cache remember life local_type handler crash held
- *		state_reshard state_copy state_purge state_orphan state_structure state_walk state state_table state_door state_hold
+ *		state_reshard state_copy state_purge state_orphan state_structure state_walk state state_table state_door state_trigger state_hold
  *		request_refuse request timer timer_due timer_table request_message timer_message content timer_time
  *		replica_home outputs output_address replica_hold record
  */
@@ -230,6 +230,10 @@ extern void shard_start_follow(ShardLocalType *local);
 /* A message has failed. True: it became a dead letter; false: it waits in the stash for another attempt. */
 extern bool shard_failure_dispose(ShardEntity *entity, const ShardRow *row, int attempts,
 								  bool from_stash, ErrorData *error);
+
+/* What SQL has changed cannot be read: a row of kind TOUCHED waits, for max_retry_backoff, however often (Q33). */
+extern void shard_failure_put_off(ShardEntity *entity, const ShardRow *row, int attempts,
+								  bool from_stash, const ErrorData *error);
 
 /* The error that answers an ask whose type cannot run; NULL: the type is not here. */
 extern ErrorData *shard_failure_of_type(const ShardType *type);

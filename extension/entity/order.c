@@ -192,8 +192,7 @@ bury(ShardEntity *entity, const ShardRow *row, const ErrorData *error)
 		shard_queue_wait_for_room(entity, row, error);
 		return SHARD_MESSAGE_RESTS;
 	}
-	shard_held_dead_letter(row, 0, error);
-	shard_record_letter(row, 0, error);
+	shard_held_dead_letter(row, 0, error, false);
 	report_dead_letter(entity, error);
 	return SHARD_MESSAGE_GONE;
 }

@@ -233,7 +233,7 @@ set_text(const char **text, int *len, const char *value)
 }
 
 /* Its number in the shard is given when the record is written, which knows the turn. */
-void
+int
 shard_record_letter(const ShardRow *row, int attempts, const ErrorData *error)
 {
 	ShardTurnLetter letter = {.number = 1,
@@ -256,12 +256,26 @@ shard_record_letter(const ShardRow *row, int attempts, const ErrorData *error)
 	StringInfo bytes;
 
 	if (!is_noted(row->type_id))
-		return;
+		return 0;
 	set_text(&letter.error, &letter.error_len, error->message);
 	set_text(&letter.detail, &letter.detail_len, error->detail);
 	set_text(&letter.hint, &letter.hint_len, error->hint);
 	set_text(&letter.context, &letter.context_len, error->context);
 	bytes = shard_record_begin(row->type_id, row->shard, SHARD_TURN_LETTERS);
+	shard_turn_put_letter(bytes, &letter);
+	shard_record_end();
+	return shard_record_letter_count(&notes.notes[notes.count - 1]);
+}
+
+void
+shard_record_letter_gone(int32 type_id, int32 shard, int64 number)
+{
+	ShardTurnLetter letter = {.number = number, .gone = true};
+	StringInfo bytes;
+
+	if (!is_noted(type_id))
+		return;
+	bytes = shard_record_begin(type_id, shard, SHARD_TURN_LETTERS);
 	shard_turn_put_letter(bytes, &letter);
 	shard_record_end();
 }

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "access/xact.h"
+#include "executor/tuptable.h"
 
 #include "core/flow/record.h"
 #include "log/log.h"
@@ -34,6 +35,13 @@ typedef struct ShardRecordNotes
 	StringInfoData bytes;
 } ShardRecordNotes;
 
+/* The number of a note's dead letter within the turn, from 1 on. */
+static inline int
+shard_record_letter_count(const ShardRecordNote *note)
+{
+	return note->number + 1;
+}
+
 /* The notes of the running turn; nobody else changes them. */
 extern const ShardRecordNotes *shard_record_notes(void);
 
@@ -58,8 +66,12 @@ extern void shard_record_timer(int32 type_id, int32 shard, const char *entity, i
 extern void shard_record_ordered(int32 type_id, int32 shard, const char *entity, int entity_len);
 extern void shard_record_history(int32 type_id, int32 shard, const char *entity, int entity_len);
 
-/* Notes that a message that the shard had taken in became a dead letter. */
-extern void shard_record_letter(const ShardRow *row, int attempts, const ErrorData *error);
+/*
+ * Notes that a message that the shard had taken in became a dead letter. Returns its number within the turn, from 1 on; 0: its
+ * type has no replicas. And: the letter of that name is gone (Q35).
+ */
+extern int shard_record_letter(const ShardRow *row, int attempts, const ErrorData *error);
+extern void shard_record_letter_gone(int32 type_id, int32 shard, int64 number);
 
 /* The turn's memory that notes take. */
 extern Size shard_record_bytes(void);
@@ -97,6 +109,9 @@ struct ShardEntity;
 
 /* Within user code: notes the row of the entity's state, as it was just written, or deleted. */
 extern void shard_record_image(struct ShardEntity *entity);
+
+/* Likewise, a row that SQL has written, as it is in the slot; NULL: there is none. */
+extern void shard_record_row(struct ShardEntity *entity, TupleTableSlot *slot);
 
 /* The columns of the type's images in this turn, and their version; NULL: there are no images. */
 extern const StringInfoData *shard_record_columns(int32 type_id, uint32 *version);

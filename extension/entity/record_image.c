@@ -55,7 +55,7 @@ make_images(ShardLocalType *local)
 }
 
 void
-shard_record_image(ShardEntity *entity)
+shard_record_row(ShardEntity *entity, TupleTableSlot *slot)
 {
 	ShardLocalType *local = entity->local;
 	ShardTurnImage image = {.entity = entity->id, .entity_len = entity->id_len};
@@ -65,10 +65,10 @@ shard_record_image(ShardEntity *entity)
 	if (local->images == NULL ||
 		!equalTupleDescs(local->images->desc, RelationGetDescr(local->table.rel)))
 		make_images(local);
-	if (entity->now.exists)
+	if (slot != NULL)
 	{
 		initStringInfo(&row);
-		shard_state_copy_put_slot(&local->images->copy, local->table.next, &row);
+		shard_state_copy_put_slot(&local->images->copy, slot, &row);
 		image.row = row.data;
 		image.row_len = row.len;
 	}
@@ -77,6 +77,12 @@ shard_record_image(ShardEntity *entity)
 	shard_record_end();
 	if (image.row != NULL)
 		pfree(row.data);
+}
+
+void
+shard_record_image(ShardEntity *entity)
+{
+	shard_record_row(entity, entity->now.exists ? entity->local->table.next : NULL);
 }
 
 const StringInfoData *

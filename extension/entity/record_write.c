@@ -129,7 +129,8 @@ put_letters(StringInfo out, const ShardRecordNote *note, int count, int64 turn)
 
 		if (!shard_turn_get_letter(&item, &letter))
 			elog(ERROR, "a noted dead letter is damaged");
-		letter.number = shard_turn_row_number(turn, i + 1);
+		if (!letter.gone)
+			letter.number = shard_turn_row_number(turn, shard_record_letter_count(&note[i]));
 		shard_turn_put_letter(out, &letter);
 	}
 }
@@ -139,22 +140,6 @@ put_items(StringInfo out, const ShardRecordNote *note, int count)
 {
 	for (int i = 0; i < count; i++)
 		appendBinaryStringInfo(out, bytes_of(&note[i]), note[i].len);
-}
-
-/* Where the shard stands: as of the last commit, or, if it has become active in this turn, at its beginning. */
-static void
-look_at_home(int32 type_id, int32 shard, ShardReplicaHome *home, Made *one)
-{
-	const ShardReplicaShard *known = shard_replica_shard_find(type_id, shard);
-	int32 epoch;
-
-	if (!shard_presence->home_of(type_id, shard, &epoch, &one->lost))
-		elog(ERROR, "shard %d of entity type %d has changed, and is not active here", shard,
-			 type_id);
-	if (known != NULL && known->home.epoch == epoch)
-		*home = known->home;
-	else
-		shard_replica_shard_look(home, type_id, shard, epoch, one->lost);
 }
 
 /* The columns of images, unless a record of the shard has told these before (Q32). */
@@ -194,7 +179,7 @@ write_one(StringInfo out, const ShardRecordNote *note, int count)
 	one->record.type_id = note->type_id;
 	one->record.shard = note->shard;
 	one->row = out;
-	look_at_home(note->type_id, note->shard, &home, one);
+	one->lost = shard_replica_shard_stands(&home, note->type_id, note->shard);
 	shard_replica_next(&home, count_outputs(note, count), &one->record);
 	shard_turn_record_begin(&writer, out, &one->record);
 	for (int i = 0; i < count;)

@@ -16,6 +16,7 @@
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
 
+#include "entity/internal.h"
 #include "entity/outputs.h"
 #include "entity/replica_home.h"
 #include "log/turn_chain.h"
@@ -80,6 +81,23 @@ shard_replica_shard_look(ShardReplicaHome *home, int32 type_id, int32 shard, int
 		shard_replica_begin(home, epoch, &nothing, (int64) lost << 40, 1);
 	else
 		shard_replica_begin(home, epoch, &chain->end, chain->oseq, chain->kept);
+}
+
+int32
+shard_replica_shard_stands(ShardReplicaHome *home, int32 type_id, int32 shard)
+{
+	const ShardReplicaShard *known = shard_replica_shard_find(type_id, shard);
+	int32 epoch;
+	int32 lost;
+
+	if (!shard_presence->home_of(type_id, shard, &epoch, &lost))
+		elog(ERROR, "shard %d of entity type %d has changed, and is not active here", shard,
+			 type_id);
+	if (known != NULL && known->home.epoch == epoch)
+		*home = known->home;
+	else
+		shard_replica_shard_look(home, type_id, shard, epoch, lost);
+	return lost;
 }
 
 /* Of those that wait, all up to a turn hear it. */

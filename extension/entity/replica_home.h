@@ -104,6 +104,12 @@ shard_replica_shard_begin(int32 type_id, int32 shard, int32 epoch, int32 lost);
 extern void shard_replica_shard_look(ShardReplicaHome *home, int32 type_id, int32 shard,
 									 int32 epoch, int32 lost);
 
+/*
+ * In a turn: where a shard stands whose home is here, as of the last commit, or, if it has become active in this turn, at its
+ * beginning. Returns the newest epoch that began without its state.
+ */
+extern int32 shard_replica_shard_stands(ShardReplicaHome *home, int32 type_id, int32 shard);
+
 /* After a commit: a learned set; self is this node. And: the shard is not active here any more. */
 extern void shard_replica_shard_require(ShardReplicaShard *shard, int32 self, const ShardSet *set);
 extern void shard_replica_shard_end(ShardReplicaShard *shard);

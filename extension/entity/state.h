@@ -63,6 +63,19 @@ extern void shard_state_release_forget(ShardStateParts *parts);
 extern void shard_state_forget_parts(ShardStateParts *parts);
 
 /*
+ * The triggers that tell what SQL has changed of a type with replicas (Q33): whether one is of these; and whether the table
+ * has others, of its owner.
+ */
+extern bool shard_state_is_our_trigger(const struct Trigger *trigger);
+extern bool shard_state_has_triggers(Relation rel);
+
+#define SHARD_TOUCHED_TRIGGER "shard_touched"
+#define SHARD_TRUNCATED_TRIGGER "shard_truncated"
+
+/* NULL: the table has our triggers, and they fire always; else which one does not, "shard_touched". */
+extern const char *shard_state_lacks_trigger(Relation rel);
+
+/*
  * Opens the table, if it is not open. False, without waiting, if another transaction has it locked. Error if there is a
  * problem with it.
  */

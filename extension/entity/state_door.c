@@ -31,6 +31,7 @@
 #include "utils/snapmgr.h"
 
 #include "registry/security.h"
+#include "entity/state.h"
 #include "entity/state_door.h"
 
 #include "base/compat.h"
@@ -40,6 +41,25 @@ static inline void
 check_user(const ShardStateTable *table)
 {
 	shard_security_require(table->rel->rd_rel->relowner);
+}
+
+/*
+ * Our own triggers tell what others write (Q33); what is written here, the caller tells. Switched off in the executor's copy
+ * of the table's triggers; if there are no others, it has none to look at.
+ */
+static void
+leave_out_ours(ResultRelInfo *result)
+{
+	TriggerDesc *triggers = result->ri_TrigDesc;
+	bool others = false;
+
+	for (int i = 0; triggers != NULL && i < triggers->numtriggers; i++)
+		if (shard_state_is_our_trigger(&triggers->triggers[i]))
+			triggers->triggers[i].tgenabled = TRIGGER_DISABLED;
+		else
+			others = true;
+	if (!others)
+		result->ri_TrigDesc = NULL;
 }
 
 void
@@ -54,6 +74,7 @@ shard_state_door_begin_write(ShardStateTable *table)
 	shard_init_range_table(estate, table->rel);
 	table->result = makeNode(ResultRelInfo);
 	InitResultRelInfo(table->result, table->rel, 1, NULL, 0);
+	leave_out_ours(table->result);
 	ExecOpenIndices(table->result, false);
 
 	/* where after-triggers look for it, or they would open it once more */

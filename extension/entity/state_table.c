@@ -126,6 +126,25 @@ check_primary_key(ShardStateTable *table, Problem *problem)
 								RelationGetRelationName(table->rel));
 }
 
+/* What SQL changes of a type with replicas has to be told (Q33). */
+static void
+check_triggers(ShardStateTable *table, const ShardType *type, Problem *problem)
+{
+	const char *lacks;
+
+	if (problem->message != NULL || type->replicas == 0)
+		return;
+	lacks = shard_state_lacks_trigger(table->rel);
+	if (lacks == NULL)
+		return;
+	problem->sqlstate = ERRCODE_INVALID_TABLE_DEFINITION;
+	problem->message =
+		psprintf("trigger \"%s\" of state table \"%s\" was dropped, or does not fire always, so "
+				 "that changes by SQL would not come to its replicas; shard_start(), called as "
+				 "before, makes it anew",
+				 lacks, RelationGetRelationName(table->rel));
+}
+
 /* Finds the columns of the table in table->rel. */
 static void
 map_columns(ShardStateTable *table, const ShardType *type, Problem *problem)
@@ -143,6 +162,7 @@ map_columns(ShardStateTable *table, const ShardType *type, Problem *problem)
 		table->state_column = column(table->rel, "state", type->state_type, problem);
 	check_primary_key(table, problem);
 	check_collation(table, problem);
+	check_triggers(table, type, problem);
 }
 
 /* Opens the table, which is locked already; if there is none, the problem says so. */

@@ -288,7 +288,7 @@ write_by_shard(ShardLocalType *local)
 		ShardEntity *entity = lfirst(cell);
 
 		if (last != NULL && last->shard != entity->shard && local->table.rel != NULL &&
-			local->table.rel->trigdesc != NULL)
+			shard_state_has_triggers(local->table.rel))
 		{
 			shard_turn.at = last;
 			close_table(local);

@@ -185,6 +185,9 @@ extern ShardSource shard_turn_blame(const ErrorData *error);
 /* Handles a row of the log: runs, stashes or buries it. */
 extern void shard_deliver_row(const ShardRow *row);
 
+/* A row of kind TOUCHED, of a shard whose home is here (Q33). */
+extern void shard_deliver_touched(const ShardRow *row);
+
 /* Stashes a row of a shard that is clearing: it is taken in, and runs when the shard begins again. */
 extern void shard_deliver_to_stash(const ShardRow *row);
 

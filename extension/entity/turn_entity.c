@@ -67,7 +67,7 @@ shard_turn_enlist(ShardEntity *entity)
 	if (entity->in_turn)
 		return;
 	entity->in_turn = true;
-	entity->checked = entity->dirty = entity->stale = entity->spoken = false;
+	entity->checked = entity->dirty = entity->stale = entity->spoken = entity->touched = false;
 	entity->handled = 0;
 	entity->now = entity->saved;
 	entity->started = entity->saved_started;
@@ -184,14 +184,13 @@ differs(const ShardEntity *entity)
 		   !datumIsEqual(now->state, saved->state, entity->local->by_value, entity->local->length);
 }
 
-bool
-shard_turn_write(ShardEntity *entity)
+/* Writes an entity whose handler has returned. *noted: its row is in the turn's record now. */
+static bool
+write_dirty(ShardEntity *entity, bool *noted)
 {
 	bool written;
 	MemoryContext old;
 
-	if (!entity->dirty)
-		return true;
 	shard_turn.at = entity;
 	if (!entity->now.exists && !shard_copy_wants_row(&entity->now, entity->local->type))
 		return true;
@@ -211,12 +210,51 @@ shard_turn_write(ShardEntity *entity)
 	written = shard_state_open(&entity->local->table, entity->local->type) &&
 			  shard_state_write(&entity->local->table, entity);
 	if (written && unlikely(entity->local->type->replicas > 0))
+	{
 		shard_record_image(entity);
+		*noted = true;
+	}
 	shard_call_watched();
 	MemoryContextSwitchTo(old);
 	if (written)
 		entity->dirty = false;
 	return written;
+}
+
+/* The row as SQL has left it goes into the turn's record (Q33). False: another transaction has the table locked. */
+static bool
+note_touched(ShardEntity *entity)
+{
+	ShardStateTable *table = &entity->local->table;
+	MemoryContext old;
+	ShardCopy copy;
+	bool open;
+
+	shard_turn.at = entity;
+	shard_security_begin(&shard_turn.security, entity->local->type);
+	old = MemoryContextSwitchTo(shard_turn.context);
+	shard_call_watch(entity->local->type);
+	open = shard_state_open(table, entity->local->type);
+	if (open)
+	{
+		shard_state_read(table, entity, &copy);
+		shard_record_row(entity, copy.exists ? table->row : NULL);
+	}
+	shard_call_watched();
+	MemoryContextSwitchTo(old);
+	return open;
+}
+
+bool
+shard_turn_write(ShardEntity *entity)
+{
+	bool touched = entity->touched;
+	bool noted = false;
+
+	entity->touched = false;
+	if (entity->dirty && !write_dirty(entity, &noted))
+		return false;
+	return likely(!touched) || noted || note_touched(entity);
 }
 
 /* An entity that is in no state, and of which nothing waits, leaves memory. */

@@ -91,6 +91,16 @@ CREATE TABLE shard.shard_input (
 );
 REVOKE ALL ON shard.shard_input FROM PUBLIC;
 
+/* Attached by the extension alone, to state tables of types with replicas, and to shard.dead_letter (Q33, Q35). */
+CREATE FUNCTION shard.state_touched() RETURNS trigger
+LANGUAGE c AS 'MODULE_PATHNAME', 'shard_state_touched';
+REVOKE ALL ON FUNCTION shard.state_touched() FROM PUBLIC;
+COMMENT ON FUNCTION shard.state_touched() IS 'tells the home of an entity, for the members that keep copies, that SQL has changed its state; refuses TRUNCATE';
+CREATE FUNCTION shard.letter_gone() RETURNS trigger
+LANGUAGE c AS 'MODULE_PATHNAME', 'shard_letter_gone';
+REVOKE ALL ON FUNCTION shard.letter_gone() FROM PUBLIC;
+COMMENT ON FUNCTION shard.letter_gone() IS 'tells the home of a shard, for the members that keep copies, that a dead letter was deleted';
+
 /* The inbox: a log of eight rotating segments (D1). No index, no TOAST, never UPDATE or DELETE. */
 CREATE FUNCTION shard.segment_guard() RETURNS trigger
 LANGUAGE c AS 'MODULE_PATHNAME', 'shard_segment_guard';
@@ -250,10 +260,15 @@ CREATE TABLE shard.dead_letter (
     detail     text,
     hint       text,
     context    text,
-    attempts   int4 NOT NULL
+    attempts   int4 NOT NULL,
+    number     int8,                          -- its name in its shard, if that has replicas (Q35); else NULL
+    lost       int4                           -- and the newest epoch then in which the shard had begun without its state
 );
 REVOKE ALL ON shard.dead_letter FROM PUBLIC;
 CREATE INDEX ON shard.dead_letter (type_id, id);
+CREATE TRIGGER letter_gone AFTER DELETE ON shard.dead_letter
+FOR EACH ROW WHEN (OLD.number IS NOT NULL) EXECUTE FUNCTION shard.letter_gone();
+ALTER TABLE shard.dead_letter ENABLE ALWAYS TRIGGER letter_gone;
 
 /*
  * Types whose entities are on their way to other shards (E61), and to which; all of it may be written again by the next

@@ -79,6 +79,13 @@ typedef struct ShardRow
 	int64 mid_seq;
 } ShardRow;
 
+/* Payload of a row of kind LETTERS_GONE, in this machine's order. */
+typedef struct ShardLetterGone
+{
+	int64 number; /* its name in the shard */
+	int64 lost;	  /* the newest epoch that had begun without the shard's state when it was named */
+} ShardLetterGone;
+
 /* The stamp as column stamp has it, and back. */
 extern void shard_log_put_stamp(char bytes[SHARD_LOG_STAMP_BYTES], ShardStamp stamp);
 extern ShardStamp shard_log_get_stamp(const char bytes[SHARD_LOG_STAMP_BYTES]);

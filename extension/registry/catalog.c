@@ -12,15 +12,18 @@
 #include "access/htup_details.h"
 #include "access/table.h"
 #include "catalog/pg_extension.h"
+#include "catalog/pg_proc.h"
 #include "catalog/namespace.h"
 #include "commands/extension.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "storage/lock.h"
+#include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/resowner.h"
+#include "utils/syscache.h"
 
 #include "registry/catalog.h"
 
@@ -90,6 +93,18 @@ shard_catalog_get(void)
 	return catalog;
 }
 
+/* The function without arguments; InvalidOid: it is not there. */
+static Oid
+find_function(const char *name, Oid schema)
+{
+	oidvector *none = buildoidvector(NULL, 0);
+	Oid function = GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid, CStringGetDatum(name),
+								   PointerGetDatum(none), ObjectIdGetDatum(schema));
+
+	pfree(none);
+	return function;
+}
+
 /*
  * Reads the catalogs. False if anything is missing.
  */
@@ -112,6 +127,7 @@ look_up(ShardCatalog *catalog)
 	catalog->timer = get_relname_relid("timer", catalog->schema);
 	catalog->timer_pkey = get_relname_relid("timer_pkey", catalog->schema);
 	catalog->timer_due = get_relname_relid("timer_due", catalog->schema);
+	catalog->touched = find_function("state_touched", catalog->schema);
 	for (int i = 0; i < SHARD_SEGMENTS; i++)
 	{
 		char name[NAMEDATALEN];
@@ -123,7 +139,8 @@ look_up(ShardCatalog *catalog)
 	return whole && OidIsValid(catalog->public_schema) && OidIsValid(catalog->node) &&
 		   OidIsValid(catalog->type) && OidIsValid(catalog->held) &&
 		   OidIsValid(catalog->dead_letter) && OidIsValid(catalog->timer) &&
-		   OidIsValid(catalog->timer_pkey) && OidIsValid(catalog->timer_due);
+		   OidIsValid(catalog->timer_pkey) && OidIsValid(catalog->timer_due) &&
+		   OidIsValid(catalog->touched);
 }
 
 /*

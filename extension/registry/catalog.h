@@ -22,6 +22,7 @@ typedef struct ShardCatalog
 	Oid timer_pkey;
 	Oid timer_due;
 	Oid segment[SHARD_SEGMENTS];
+	Oid touched; /* function shard.state_touched() */
 } ShardCatalog;
 
 /* NULL if the extension is not in this database. Needs a transaction. */

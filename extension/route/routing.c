@@ -21,9 +21,11 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "base/fault.h"
 #include "core/base/message.h"
 #include "log/cursor.h"
 #include "entity/execution.h"
+#include "entity/record.h"
 #include "entity/turn.h"
 #include "shared/gate.h"
 #include "log/log_read.h"
@@ -275,6 +277,32 @@ take_hello(const ShardRow *row)
 	MemoryContextSwitchTo(old);
 }
 
+/* What SQL has done to a shard with replicas, if its home is here; elsewhere it says nothing (Q33, Q35). */
+static void
+take_outside(const ShardRow *row)
+{
+	ShardLetterGone gone;
+	int32 epoch;
+	int32 lost;
+
+	if (!shard_routing_presence.home_of(row->type_id, row->shard, &epoch, &lost))
+		return;
+	shard_fault("outside_met");
+	if (row->kind == SHARD_KIND_TOUCHED)
+	{
+		shard_deliver_touched(row);
+		return;
+	}
+	if (row->payload_len != sizeof(gone))
+		damaged(row);
+	memcpy(&gone, row->payload, sizeof(gone));
+#ifndef SHARD_MUTANT_LETTERS_OF_ANOTHER_LIFE
+	if (gone.lost != lost)
+		return;
+#endif
+	shard_record_letter_gone(row->type_id, row->shard, gone.number);
+}
+
 static void
 take_message(const ShardRow *row)
 {
@@ -318,6 +346,10 @@ shard_routing_row(const ShardRow *row)
 			break;
 		case SHARD_KIND_REPLY:
 			shard_routing_reply(row);
+			break;
+		case SHARD_KIND_TOUCHED:
+		case SHARD_KIND_LETTERS_GONE:
+			take_outside(row);
 			break;
 		default:
 			take_message(row);

@@ -327,7 +327,7 @@ do_in_doubt(void *context, const ShardRoute *route, const ShardItem *item)
 		.hint = "Find out whether the message was handled; shard_redrive() sends it again."};
 	MemoryContext old = begin_sql();
 
-	shard_held_dead_letter(item->body, 0, &error);
+	shard_held_dead_letter(item->body, 0, &error, true);
 	end_sql(old);
 }
 

@@ -65,6 +65,9 @@ extern void shard_admin_table_create(ShardAdminType *type);
 /* The same for a table that was dropped, with a WARNING: what waits is handled without the states that went with it. */
 extern void shard_admin_table_create_again(ShardAdminType *type, const char *hint);
 extern bool shard_admin_table_lock(const ShardAdminType *type);
+
+/* Makes the triggers of a type with replicas anew, if one is missing or off (Q33); with a WARNING. False: all is well. */
+extern bool shard_admin_table_watch(const ShardAdminType *type);
 extern void shard_admin_table_drop(const ShardAdminType *type);
 
 /*

@@ -363,8 +363,8 @@ start_again(const ShardType *type, const ShardAdminType *wanted)
 		shard_admin_table_create_again(&stored, "States of a backup can be put into it in this "
 												"transaction. Roll back if it is not wanted.");
 	}
-	else if (strcmp(stored.mode, "hosting") == 0 && !stored.problem &&
-			 stored.handler.function == wanted->handler.function &&
+	else if (!shard_admin_table_watch(&stored) && strcmp(stored.mode, "hosting") == 0 &&
+			 !stored.problem && stored.handler.function == wanted->handler.function &&
 			 memcmp(stored.extractor, wanted->extractor, sizeof(stored.extractor)) == 0)
 	{
 		correct_cluster(type);

@@ -20,9 +20,11 @@
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/ruleutils.h"
+#include "utils/rel.h"
 #include "utils/typcache.h"
 
 #include "sql/type/admin.h"
+#include "entity/state.h"
 #include "entity/state_door.h"
 #include "registry/statement.h"
 
@@ -200,6 +202,30 @@ check_name_is_free(const ShardAdminType *type, const char *table)
 				 "all in one transaction, as \"Backup and restore\" in doc/operations.md says.")));
 }
 
+/* Whether the type has replicas, so that what SQL changes in its table has to be told (Q33). */
+static bool
+is_watched(const ShardAdminType *type)
+{
+	return shard_settings_number(&type->settings, SHARD_SETTING_REPLICAS) > 0;
+}
+
+/* Makes one of our triggers; of that name there may be one of the owner's. */
+static void
+make_trigger(const char *table, const char *name, const char *when)
+{
+	run(psprintf("CREATE OR REPLACE TRIGGER %s %s EXECUTE FUNCTION shard.state_touched()", name,
+				 psprintf(when, table)));
+	run(psprintf("ALTER TABLE %s ENABLE ALWAYS TRIGGER %s", table, name));
+}
+
+static void
+make_triggers(const char *table)
+{
+	make_trigger(table, SHARD_TOUCHED_TRIGGER,
+				 "AFTER INSERT OR UPDATE OR DELETE ON %s FOR EACH ROW");
+	make_trigger(table, SHARD_TRUNCATED_TRIGGER, "BEFORE TRUNCATE ON %s FOR EACH STATEMENT");
+}
+
 /* Creates the table and gives it to the type's owner. */
 void
 shard_admin_table_create(ShardAdminType *type)
@@ -223,6 +249,8 @@ shard_admin_table_create(ShardAdminType *type)
 				 quote_literal_cstr(psprintf("state of the entities of type %s", type->name))));
 	run(psprintf("ALTER TABLE %s OWNER TO %s", table, owner));
 	close_to_others(table, owner);
+	if (is_watched(type))
+		make_triggers(table);
 	type->state_table = get_relname_relid(type->name, get_namespace_oid(ENTITY_SCHEMA, false));
 }
 
@@ -253,6 +281,31 @@ present_name(const ShardAdminType *type)
 		return NULL;
 	return quote_qualified_identifier(get_namespace_name(get_rel_namespace(type->state_table)),
 									  name);
+}
+
+bool
+shard_admin_table_watch(const ShardAdminType *type)
+{
+	Relation rel;
+	bool lacks;
+
+	if (!is_watched(type))
+		return false;
+	rel = try_table_open(type->state_table, AccessShareLock);
+	if (rel == NULL)
+		return false;
+	lacks = rel->rd_rel->relkind == RELKIND_RELATION && shard_state_lacks_trigger(rel) != NULL;
+	table_close(rel, NoLock);
+	if (!lacks)
+		return false;
+	make_triggers(present_name(type));
+	ereport(WARNING,
+			(errmsg("triggers of the state table of entity type \"%s\" were made anew", type->name),
+			 errdetail("What SQL has changed in the table without them has not come to the members "
+					   "that keep copies of the states."),
+			 errhint("An UPDATE that changes nothing brings them the rows that there are. A row "
+					 "that was deleted has to be inserted and deleted once more.")));
+	return true;
 }
 
 /*

@@ -115,8 +115,9 @@ put_letter(ReturnSetInfo *result, const ShardTurnRecord *record, int64 seq, cons
 	ShardTurnLetter letter;
 
 	while (shard_turn_get_letter(items, &letter))
-		put(result, record, seq, section, letter.entity, letter.entity_len,
-			string_of(letter.error, letter.error_len));
+		put(result, record, seq, section, letter.gone ? NULL : letter.entity, letter.entity_len,
+			letter.gone ? psprintf(INT64_FORMAT " gone", letter.number)
+						: string_of(letter.error, letter.error_len));
 }
 
 static void
