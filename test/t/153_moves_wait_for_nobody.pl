@@ -39,8 +39,8 @@ for my $name (sort keys %away)
 	$lose->($lost);
 	my $start = time;
 	my ($slowest, $moves) = (0, 0);
-	# A slow machine may delay one now and then, a region that is waited for does each time.
-	for my $round (1 .. 3)
+	# A slow machine may delay one now and then, or change the coordinator; a region that is waited for does each time.
+	for (my $round = 1; $round <= 3 || time - $start < $ShardCluster::patience; $round++)
 	{
 		$slowest = 0;
 		for my $n ($round == 1 ? $b : (), $a, $b)

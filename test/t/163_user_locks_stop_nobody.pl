@@ -10,7 +10,7 @@ use Test::More;
 
 # One worker for all lanes of a node: what stops one of them stops all.
 my $cluster = ShardNodes->create(3, conf => 'shard.region_workers = 1');
-$cluster->start_counter(settings => q{, handoff_timeout => '2 s'});
+$cluster->start_counter(settings => q{, handoff_timeout => '5 s'});
 $cluster->start_recorder;
 my ($one, $two, $three) = $cluster->nodes;
 $one->get($_) for 0 .. 11;
