@@ -81,7 +81,6 @@ shard_output_address(ShardRow *row)
 						  errmsg("a message to entity \"%.*s\" of entity type \"%s\", which was "
 								 "resharded since it was told, has no shard: %s",
 								 row->entity_len, row->entity, search.type->name, error->message)));
-			shard_attempt_free_error(error);
 		}
 	}
 #endif

@@ -187,7 +187,8 @@ shard_record_held(const ShardRow *row, const char *place, int64 seq)
 						.name_len = (int) strlen(place),
 						.number = seq};
 
-	if (is_noted(row->type_id))
+	/* what SQL has touched says something of the table here alone, and is nothing that a backup could have */
+	if (row->kind != SHARD_KIND_TOUCHED && is_noted(row->type_id))
 		put_key(row->type_id, row->shard, &key);
 }
 
