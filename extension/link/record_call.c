@@ -116,6 +116,9 @@ end_alone(ShipLink *link)
 static void
 begin_alone(ShipLink *link)
 {
+#ifdef SHARD_MUTANT_REFUSED_TOGETHER
+	return;
+#endif
 	end_alone(link);
 	link->alone = MemoryContextAllocHuge(TopMemoryContext, link->n_items * sizeof(ShardShardKey));
 	for (int i = 0; i < link->n_items; i++)
@@ -150,10 +153,8 @@ shard_record_call_refused(ShipLink *link)
 		return;
 	if (link->n_items == 1)
 		spoil(link, &link->items[0]);
-#ifndef SHARD_MUTANT_REFUSED_TOGETHER
 	else if (++link->refused >= SHARD_REPLICA_MOST_SPOILED)
 		begin_alone(link);
-#endif
 }
 
 void
