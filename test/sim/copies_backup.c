@@ -62,41 +62,33 @@ typedef struct Stored
 	int32 shard;
 } Stored;
 
-/* By the record behind it. */
 static bool
-find_before(const Stored *stored, int64 turn, ShardTurnPoint *point)
+read_turn(const Stored *stored, int64 turn, ShardTurnRecord *record)
 {
 	const TurnRow *row =
 		store_get(stored->backup->store, stored->tx, T_TURN, KEY(stored->shard, turn));
-	ShardTurnRecord record;
 	ShardTurnFault fault;
 	ShardReader reader;
 
 	if (row == NULL)
 		return false;
 	reader = (ShardReader){row->bytes, row->bytes + row->length, false};
-	if (!shard_turn_record_next(&reader, &record, &fault))
-		return false;
-	*point = shard_turn_record_before(&record);
-	return true;
+	return shard_turn_record_next(&reader, record, &fault);
 }
 
+/* By its record, or, if that is forgotten, the one behind it. */
 static bool
 find_turn(void *context, int64 turn, ShardTurnPoint *point)
 {
-	Stored *stored = context;
-	const TurnRow *row =
-		store_get(stored->backup->store, stored->tx, T_TURN, KEY(stored->shard, turn));
+	const Stored *stored = context;
 	ShardTurnRecord record;
-	ShardTurnFault fault;
-	ShardReader reader;
 
-	if (row == NULL)
-		return find_before(stored, turn + 1, point);
-	reader = (ShardReader){row->bytes, row->bytes + row->length, false};
-	if (!shard_turn_record_next(&reader, &record, &fault))
+	if (read_turn(stored, turn, &record))
+		*point = shard_turn_record_point(&record);
+	else if (read_turn(stored, turn + 1, &record))
+		*point = shard_turn_record_before(&record);
+	else
 		return false;
-	*point = shard_turn_record_point(&record);
 	return true;
 }
 
