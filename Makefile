@@ -36,7 +36,7 @@ check-matrix:
 check-asan:
 	@test/asan.sh
 check-long:
-	@test/check.sh long all-mutants
+	@test/check.sh long all-sim all-mutants
 check-outside:
 	@OUTSIDE_SECONDS=$${OUTSIDE_SECONDS:-1800} CHECK_TIMEOUT=$$(($${OUTSIDE_SECONDS:-1800} * 2 + 600)) test/check.sh outside
 demo:

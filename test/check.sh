@@ -380,6 +380,12 @@ tier_sim() {
   run_script sim 120 test/sim/run.sh
 }
 
+# More of them.
+tier_all-sim() {
+  limit=$((SECONDS + 3600 + limit))
+  run_script sim 120 test/sim/run.sh 1600 3600 3200 4000 1200
+}
+
 # Any bytes at the decoders, any messages at a node: half a minute.
 tier_fuzz() {
   run_script fuzz 120 test/fuzz/run.sh 30

@@ -6,8 +6,8 @@
 # show (test/perl/ShardMutant.pm), or the audit of a ledger, for mistakes that spoil thousands of messages
 # under any load. A build or a server that does not work at all counts as not noticed.
 #
-# All of them take long: --few takes one for each test, which shows that none of these tests passes whatever is broken; of
-# those of types with replicas (36x to 39x), of which there are many, one for each three.
+# All of them take long (make check-long): --few takes one for every other test; of those of types with replicas (36x to
+# 39x), of which there are many, one for each six. It shows that a build that is broken on purpose is built, and is noticed.
 #
 # Prints TAP. MUTANT_SECONDS is how long a ledger's load may go on.
 set -euo pipefail
@@ -127,7 +127,7 @@ declare -A noticed_by=(
 mapfile -t mutants < <(for name in "${!noticed_by[@]}"; do echo "${noticed_by[$name]} $name"; done | sort | sed 's/.* //')
 if [ "${1:-}" = --few ]; then
   mapfile -t mutants < <(for name in "${mutants[@]}"; do echo "$name ${noticed_by[$name]}"; done |
-    awk '{ test = $2 } match(test, /\/t\/3[6-9]/) { test = int(substr(test, RSTART + 3, 3) / 3) } !seen[test]++ { print $1 }')
+    awk '{ test = $2 } match(test, /\/t\/3[6-9]/) { test = int(substr(test, RSTART + 3, 3) / 3) } !seen[test]++ && seen_tests++ % 2 == 0 { print $1 }')
 elif [ $# -gt 0 ]; then
   mutants=("$@")
 fi

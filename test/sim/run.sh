@@ -1,8 +1,8 @@
 #!/bin/bash
 # usage: run.sh [WHOLE [CONTROL [FLOW [LIFE [COPIES]]]]]
 #
-# Runs histories: of whole clusters (400), of the control plane alone (900), of the data plane alone (800), of the life of
-# entities (1000) and of copies of shards (300); a sixth as many as of whole clusters have nodes that host their types no
+# Runs histories: of whole clusters (240), of the control plane alone (600), of the data plane alone (500), of the life of
+# entities (600) and of copies of shards (200); a sixth as many as of whole clusters have nodes that host their types no
 # more for a while, half as many as of the control plane a type that comes and goes, and as many somebody who speaks in
 # members' names; a third as many coordinators that die at a step of a leave; a seventh has a type with replicas. The first quarter of each
 # mode, but none of those with options, runs under the address and undefined-behaviour sanitizers, which take five times as long; see night.sh for more.
@@ -10,11 +10,11 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
-whole=${1:-400}
-control=${2:-900}
-flow=${3:-800}
-life=${4:-1000}
-copies=${5:-300}
+whole=${1:-240}
+control=${2:-600}
+flow=${3:-500}
+life=${4:-600}
+copies=${5:-200}
 jobs=$(nproc)
 parts=4
 
