@@ -22,6 +22,7 @@
 
 #include "link/peer_private.h"
 #include "base/clock.h"
+#include "base/fault.h"
 
 #include "base/compat.h"
 
@@ -144,7 +145,8 @@ back_off(ShardPeer *peer)
 	peer->failures++;
 	peer->backoff = (int64) (longest * (0.5 + 0.5 * pg_prng_double(&pg_global_prng_state)));
 	peer->next_open = shard_clock_now() + peer->backoff;
-	if (peer->looking_up >= LONG_LOOK_UP)
+	/* without names it is a process that was not given the processor */
+	if (peer->looking_up >= LONG_LOOK_UP && peer->has_names)
 		peer->next_open =
 			Max(peer->next_open,
 				peer->began_at + Min(LOOK_UP_BACKOFFS * peer->looking_up, LONGEST_BACKOFF));
@@ -223,6 +225,7 @@ shard_peer_open(ShardPeer *peer, const char *dsn)
 		shard_peer_dsn_connect(dsn, peer->purpose, &peer->address, &timeout_ms, &peer->failure);
 	peer->began_at = began;
 	peer->looking_up = shard_clock_now() - began;
+	peer->has_names = shard_peer_dsn_has_names(dsn);
 	if (peer->conn == NULL)
 	{
 		ReleaseExternalFD();
@@ -398,6 +401,7 @@ poll_connect(ShardPeer *peer)
 		if (login == SHARD_PEER_LOGIN_REFUSED || shard_peer_surplus_fails(peer))
 			return fail(peer);
 		began = shard_clock_now();
+		shard_fault("peer_connects");
 		peer->connecting = PQconnectPoll(peer->conn);
 		peer->looking_up += shard_clock_now() - began;
 		shard_peer_wait_changed();

@@ -9,6 +9,8 @@
  */
 #include "postgres.h"
 
+#include <netdb.h>
+
 #include "common/hashfn.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
@@ -365,6 +367,45 @@ is_limit(const char *keyword)
 		if (strcmp(limits[i].option, keyword) == 0)
 			return true;
 	return strcmp(keyword, "keepalives") == 0;
+}
+
+/* Whether the system's resolver has to look up a host of such a list; not a number, nor the folder of a socket. */
+static bool
+is_name(const char *host, size_t length)
+{
+	struct addrinfo hint = {.ai_flags = AI_NUMERICHOST};
+	struct addrinfo *found = NULL;
+	char *text;
+	bool number;
+
+	if (length == 0 || host[0] == '/' || host[0] == '@')
+		return false;
+	text = pnstrdup(host, length);
+	number = getaddrinfo(text, NULL, &hint, &found) == 0;
+	if (number)
+		freeaddrinfo(found);
+	pfree(text);
+	return !number;
+}
+
+bool
+shard_peer_dsn_has_names(const char *dsn)
+{
+	ShardPeerFailure failure;
+	PQconninfoOption *options = parse(dsn, &failure);
+	const char *hosts = options == NULL ? NULL : given_value(options, "host");
+	bool names = false;
+
+	while (hosts != NULL && !names)
+	{
+		size_t length = strcspn(hosts, ",");
+
+		names = is_name(hosts, length);
+		hosts = hosts[length] == '\0' ? NULL : hosts + length + 1;
+	}
+	if (options != NULL)
+		PQconninfoFree(options);
+	return names;
 }
 
 void

@@ -83,6 +83,7 @@ struct ShardPeer
 	ShardPeerLoginStep login;
 	int64 began_at;	  /* to connect, last */
 	int64 looking_up; /* microseconds that libpq worked on that, and names were looked up */
+	bool has_names;	  /* the address has any */
 
 	/* peer_surplus.c */
 	uint64 read;	  /* bytes of the connection, up to the end of the last step */
@@ -146,6 +147,9 @@ extern void shard_peer_set_login_failure(ShardPeerFailure *failure, const PGconn
 
 /* Number of hosts that an address names. */
 extern int shard_peer_dsn_hosts(const char *dsn);
+
+/* Whether the system's resolver has to look up any of them. */
+extern bool shard_peer_dsn_has_names(const char *dsn);
 
 /*
  * Begins to connect: the options of the dsn and this node's. NULL, with *failure set: the dsn may not be used, or there
