@@ -284,14 +284,14 @@ tell_entity(ShardCrashCode *code)
 	code->entity_len = entity->id_len;
 }
 
-/* An error ends the process, or with PANIC the server. Classes 57 and PANIC are about that, not about what runs. */
+/* An error ends the process, or with PANIC the server. Who is ended by others, and PANIC, say nothing about what runs. */
 static void
 note_fatal(const ErrorData *error)
 {
 	if (error->elevel == PANIC)
 		called.type = NULL;
-	fatal = ERRCODE_TO_CATEGORY(error->sqlerrcode) !=
-			ERRCODE_TO_CATEGORY(ERRCODE_OPERATOR_INTERVENTION);
+	fatal = shard_worker_log_self || ERRCODE_TO_CATEGORY(error->sqlerrcode) !=
+										 ERRCODE_TO_CATEGORY(ERRCODE_OPERATOR_INTERVENTION);
 }
 
 void
@@ -475,7 +475,7 @@ check_timer(void)
 	running = false;
 	if (resting)
 		start_ticking();
-	if (overdue)
+	if (overdue || shard_worker_log_self)
 		CHECK_FOR_INTERRUPTS();
 	if (!timed_out)
 		return;

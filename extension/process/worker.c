@@ -118,6 +118,11 @@ handle_sigterm(int signo, siginfo_t *info, void *context)
 
 	if (lingers_until != 0 && info->si_pid == PostmasterPid)
 		return;
+	if (info->si_pid == MyProcPid)
+	{
+		shard_worker_log_self = true;
+		shard_worker_log_why = "code that it ran told it to";
+	}
 
 	/* Without a control worker no process would end a handler that takes long. */
 	if (my_database != NULL && lingers_until == 0 && info->si_pid == PostmasterPid &&

@@ -20,6 +20,7 @@
 #include "base/compat.h"
 
 const char *volatile shard_worker_log_why = NULL;
+volatile sig_atomic_t shard_worker_log_self = false;
 void (*shard_worker_log_fatal)(const ErrorData *error) = NULL;
 
 static emit_log_hook_type next_hook = NULL;

@@ -4,10 +4,15 @@
  */
 #pragma once
 
+#include <signal.h>
+
 #include "shared/shmem.h"
 
 /* Why this process is about to end itself; may be set in a signal handler, to a constant. */
 extern const char *volatile shard_worker_log_why;
+
+/* This process was told to end by itself: code of users that it runs did so. Set in a signal handler. */
+extern volatile sig_atomic_t shard_worker_log_self;
 
 /* Called with each error that ends the process, or the server, before it does; NULL: no function is called. */
 extern void (*shard_worker_log_fatal)(const ErrorData *error);
