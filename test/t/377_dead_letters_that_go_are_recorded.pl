@@ -70,7 +70,10 @@ $home->sql(q{BEGIN; DELETE FROM shard.dead_letter; ROLLBACK; DELETE FROM shard.d
 is(told($turn, 'letters'), "$name[1] gone", 'one that a superuser deleted');
 $cluster->sql_everywhere(q{CREATE OR REPLACE FUNCTION may(state jsonb, message jsonb) RETURNS jsonb LANGUAGE sql RETURN state || message});
 $turn = last_turn();
+my $log = ShardCluster::inbox_rows('kind, seq');
+my $seq = $home->sql("SELECT max(seq) FROM $log");
 $home->sql(q{SELECT shard_redrive()});
+is($home->sql("SELECT string_agg(kind::text, ' ' ORDER BY seq) FROM $log WHERE seq > $seq AND kind IN (1, 25)"), '1 1 25 25', 'messages are sent again before their letters go');
 is(told($turn, 'letters'), "$name[2] gone, $name[3] gone", 'those that were sent again');
 is($home->sql(q{SELECT count(*) FROM shard.dead_letter}), 0, 'none is left');
 

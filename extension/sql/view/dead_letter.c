@@ -48,11 +48,15 @@ static const ShardStatement bound = {
 	{INT8OID, INT8ARRAYOID, INT4ARRAYOID}};
 
 static const ShardStatement take = {
-	"WITH dead AS (DELETE FROM shard.dead_letter d WHERE " IS_CHOSEN " AND d.id <= $4 RETURNING *)"
-	" SELECT type_id, shard, entity, kind, coalesce(src_type, 0), coalesce(src_entity, ''),"
-	" mid_node, mid_seq, payload, coalesce(epoch, -1), stamp FROM dead ORDER BY id",
+	"SELECT type_id, shard, entity, kind, coalesce(src_type, 0), coalesce(src_entity, ''),"
+	" mid_node, mid_seq, payload, coalesce(epoch, -1), stamp, id FROM shard.dead_letter d"
+	" WHERE " IS_CHOSEN " AND d.id <= $4 ORDER BY d.id FOR UPDATE",
 	4,
 	{INT8OID, INT8ARRAYOID, INT4ARRAYOID, INT8OID}};
+
+static const ShardStatement delete_taken = {"DELETE FROM shard.dead_letter WHERE id = ANY ($1)",
+											1,
+											{INT8ARRAYOID}};
 
 static const ShardStatement discard = {"DELETE FROM shard.dead_letter d WHERE " IS_CHOSEN
 									   " AND d.id <= $4",
@@ -142,7 +146,7 @@ find_foreign(const Letters *letters, int64 *id)
 }
 
 /*
- * Appends a dead letter that was deleted. Tag and stamp of its old way stay
+ * Appends a dead letter. Tag and stamp of its old way stay
  * behind: by them a newer home would refuse it, or a mark drop it.
  */
 static void
@@ -179,7 +183,7 @@ append_row(int number)
 }
 
 /*
- * Appends what a query has deleted. The log copies; what was unpacked of one
+ * Appends what a query has locked. The log copies; what was unpacked of one
  * message is freed before the next.
  */
 static void
@@ -196,6 +200,29 @@ append_rows(uint64 count)
 	}
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(scratch);
+}
+
+/*
+ * Sends the letters again that a query has locked, and deletes them: those alone, whatever has become a letter meanwhile.
+ * That they are gone is told behind the messages (Q35), so that no record has the one without the other.
+ */
+static void
+send_again(void)
+{
+	uint64 count = SPI_processed;
+	SPITupleTable *rows = SPI_tuptable;
+	ShardArguments arguments = {0};
+	Datum *ids = palloc(sizeof(Datum) * Max(count, 1));
+
+	append_rows(count);
+	for (uint64 i = 0; i < count; i++)
+		ids[i] = column((int) i, 12);
+	shard_statement_add(&arguments,
+						PointerGetDatum(construct_array(ids, (int) count, INT8OID, sizeof(int64),
+														FLOAT8PASSBYVAL, TYPALIGN_DOUBLE)),
+						false);
+	shard_statement_once(&delete_taken, &arguments, SPI_OK_DELETE);
+	SPI_freetuptable(rows);
 }
 
 /*
@@ -220,7 +247,7 @@ move_batch(Letters *letters, int64 *last)
 	else
 	{
 		shard_statement_once(&take, &arguments, SPI_OK_SELECT);
-		append_rows(SPI_processed);
+		send_again();
 	}
 	letters->count += SPI_processed;
 	SPI_freetuptable(SPI_tuptable);
