@@ -180,15 +180,24 @@ shard_failure_put_off(ShardEntity *entity, const ShardRow *row, int attempts, bo
 	shard_turn.errors++;
 	shard_local_count(entity->local, entity->shard)->errors++;
 	shard_turn.passed = true;
-	ereport(WARNING,
-			(errcode(error->sqlerrcode),
-			 errmsg("state of entity \"%s\" of type \"%s\" cannot be read for its replicas: %s",
-					entity->id, type->name, error->message),
-			 errdetail("SQL has changed it. It is tried again in " INT64_FORMAT
-					   " ms; messages of the entity wait.",
-					   type->max_retry_backoff / 1000),
-			 errhint("Mend what raises the error, as the output function of a type, or delete the "
-					 "row.")));
+	if (shard_turn_log_counts(SHARD_TURN_LOG_TOUCHED))
+		shard_turn_log(
+			SHARD_TURN_LOG_TOUCHED, error->sqlerrcode,
+			psprintf("state of entity \"%s\" of type \"%s\" cannot be read for its "
+					 "replicas: %s",
+					 entity->id, type->name, error->message),
+			psprintf("SQL has changed it. It is tried again in " INT64_FORMAT
+					 " ms, or with what waits before it; messages behind it wait.",
+					 type->max_retry_backoff / 1000),
+			"Mend what raises the error, as the output function of a type, or delete the "
+			"row.");
+
+	/* what waits already says why, and until when */
+	if (!from_stash && (entity->wait.deferred || !entity->local->runnable))
+	{
+		shard_queue_defer(entity, row, 0, !entity->local->runnable);
+		return;
+	}
 	shard_queue_retry(entity, row, &why, from_stash);
 }
 

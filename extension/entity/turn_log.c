@@ -62,6 +62,7 @@ static const struct
 	[SHARD_TURN_LOG_START] = {WARNING, "more of this kind"},
 	[SHARD_TURN_LOG_PAUSE] = {WARNING, "more pause(s)"},
 	[SHARD_TURN_LOG_DECIDER] = {WARNING, "more of this kind"},
+	[SHARD_TURN_LOG_TOUCHED] = {WARNING, "more of this kind"},
 };
 
 bool

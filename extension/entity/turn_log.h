@@ -18,6 +18,7 @@ typedef enum ShardTurnLogKind
 	SHARD_TURN_LOG_START,	/* entities that fail to start */
 	SHARD_TURN_LOG_PAUSE,	/* a shard pauses */
 	SHARD_TURN_LOG_DECIDER, /* a decider could not decide */
+	SHARD_TURN_LOG_TOUCHED, /* states that cannot be read for their replicas */
 	SHARD_TURN_LOG_KINDS
 } ShardTurnLogKind;
 
