@@ -160,9 +160,12 @@ shard_deliver_row(const ShardRow *row)
 		run_next(entity, row);
 }
 
-/* It waits for nothing that goes first: it is no message, and nothing of the entity runs. */
+/*
+ * It waits for nothing that goes first: it is no message, and nothing of the entity runs. In a shard that is clearing the
+ * row may be one of the former life, and is looked at in the next.
+ */
 void
-shard_deliver_touched(const ShardRow *row)
+shard_deliver_touched(const ShardRow *row, bool clearing)
 {
 	ShardLocalType *local = shard_turn_known_type(row->type_id);
 	ShardEntity *entity;
@@ -172,11 +175,11 @@ shard_deliver_touched(const ShardRow *row)
 		return;
 	shard_turn_begin_message(row);
 	entity = shard_turn_entity(local, row);
-	if (local->runnable)
+	if (local->runnable && !clearing)
 		(void) shard_handle_message(entity, row, 0, false);
 #ifndef SHARD_MUTANT_TOUCHED_NOT_HELD
 	else
-		shard_queue_defer(entity, row, 0, true);
+		shard_queue_defer(entity, row, 0, !local->runnable);
 #endif
 }
 

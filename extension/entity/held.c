@@ -84,9 +84,13 @@ static ShardStatement insert_dead = {
 	{INT4OID, INT4OID, TEXTOID, INT2OID, INT4OID, BYTEAOID, INT4OID, TEXTOID, INT4OID, INT8OID,
 	 BYTEAOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, INT4OID, INT8OID, INT4OID}};
 
-/* A timer that is due, and what answers a request, go with their row of shard.timer: as letters they would mean nothing. */
-StaticAssertDecl(SHARD_KIND_TIMER == 15 && SHARD_KIND_RESPONSE == 28,
-				 "the statements below know the kinds of a timer that is due, and of an answer");
+/*
+ * A timer that is due, and what answers a request, go with their row of shard.timer: as letters they would mean nothing.
+ * What SQL has touched is no message.
+ */
+StaticAssertDecl(SHARD_KIND_TIMER == 15 && SHARD_KIND_TOUCHED == 24 && SHARD_KIND_RESPONSE == 28,
+				 "the statements here know the kinds of a timer that is due, of what SQL has "
+				 "touched, and of an answer");
 
 static ShardStatement bury_held = {
 	"WITH gone AS (DELETE FROM shard.held WHERE ctid = ANY (ARRAY(SELECT h.ctid FROM shard.held h"
@@ -97,7 +101,7 @@ static ShardStatement bury_held = {
 	" SELECT type_id, shard, entity, kind, epoch, stamp, src_type, src_entity, mid_node, mid_seq,"
 	" payload, '42704', '" SHARD_DROPPED_ERROR "',"
 	" '" SHARD_DROPPED_HINT "', attempts"
-	" FROM gone WHERE place <> 'start' AND kind NOT IN (15, 28) ORDER BY shard, entity, seq",
+	" FROM gone WHERE place <> 'start' AND kind NOT IN (15, 24, 28) ORDER BY shard, entity, seq",
 	1,
 	{INT4OID}};
 
@@ -107,7 +111,7 @@ static ShardStatement bury_left = {
 	" src_entity, mid_node, mid_seq, payload, sqlstate, error, hint, attempts)"
 	" SELECT type_id, shard, entity, kind, epoch, stamp, src_type, src_entity, mid_node, mid_seq,"
 	" payload, '55000', $3, '" SHARD_LEFT_HINT "', attempts"
-	" FROM gone WHERE place <> 'start' AND kind NOT IN (15, 28) ORDER BY entity, number NULLS FIRST, seq",
+	" FROM gone WHERE place <> 'start' AND kind NOT IN (15, 24, 28) ORDER BY entity, number NULLS FIRST, seq",
 	3,
 	{INT4OID, INT4OID, TEXTOID}};
 

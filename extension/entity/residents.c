@@ -280,7 +280,7 @@ shard_residents_discard(int32 type_id, int shard)
 		shard_cache_forget(entity);
 		shard_turn_enlist(entity);
 		entity->now = entity->saved;
-		entity->checked = entity->dirty = entity->started = false;
+		entity->checked = entity->dirty = entity->started = entity->touched = false;
 		if (entity->batch_count > 0)
 			ereport(LOG,
 					(errmsg("%d messages for entity \"%s\" of type \"%s\" went with the state "

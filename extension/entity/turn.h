@@ -186,7 +186,7 @@ extern ShardSource shard_turn_blame(const ErrorData *error);
 extern void shard_deliver_row(const ShardRow *row);
 
 /* A row of kind TOUCHED, of a shard whose home is here (Q33). */
-extern void shard_deliver_touched(const ShardRow *row);
+extern void shard_deliver_touched(const ShardRow *row, bool clearing);
 
 /* Stashes a row of a shard that is clearing: it is taken in, and runs when the shard begins again. */
 extern void shard_deliver_to_stash(const ShardRow *row);

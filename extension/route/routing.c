@@ -290,7 +290,11 @@ take_outside(const ShardRow *row)
 	shard_fault("outside_met");
 	if (row->kind == SHARD_KIND_TOUCHED)
 	{
-		shard_deliver_touched(row);
+		const ShardRoute *route = shard_route_known(shard_routing.routes, row->type_id, row->shard);
+		MemoryContext old = MemoryContextSwitchTo(shard_routing.turn);
+
+		shard_deliver_touched(row, route->own.state == SHARD_HOME_CLEARING);
+		MemoryContextSwitchTo(old);
 		return;
 	}
 	if (row->payload_len != sizeof(gone))
