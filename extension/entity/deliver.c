@@ -175,7 +175,7 @@ shard_deliver_touched(const ShardRow *row, bool clearing)
 		return;
 	shard_turn_begin_message(row);
 	entity = shard_turn_entity(local, row);
-	if (local->runnable && !clearing)
+	if (local->readable && !clearing)
 		(void) shard_handle_message(entity, row, 0, false);
 #ifndef SHARD_MUTANT_TOUCHED_NOT_HELD
 	else

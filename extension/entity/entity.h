@@ -56,6 +56,7 @@ typedef struct ShardWait
 	TimestampTz not_before; /* the stash is not looked at earlier */
 	int blocked_by;			/* pid that holds the row, 0: none */
 	int64 waiting;			/* rows in the stash, and those that wait for their number */
+	int64 touched;			/* of these, what SQL has touched, which is no message: 0 or 1 */
 	int64 gone;				/* no row of the stash has this seq or a lower one; 0: not known */
 	bool start;				/* the entity has to start first, which failed or was put off (E15), */
 	int starts;				/* so often in a row */
@@ -266,6 +267,7 @@ typedef struct ShardLocalType
 	dlist_head victims; /* ShardPlace, by core.place: they are to leave between turns */
 	bool stops;			/* it has a stop message */
 	bool runnable;		/* messages are handled, as of this turn */
+	bool readable;		/* states can be read for replicas, also if it is stopped (Q33) */
 	bool timers_left;	/* some were due while they were not */
 	bool followed;		/* the same, as of the last time that its entities were told */
 	uint64 looked_at;	/* registry generation of that */

@@ -124,7 +124,8 @@ static ShardStatement bury_left = {
 	" pg_catalog.count(*) FILTER (WHERE place = 'start')," \
 	" pg_catalog.max(attempts) FILTER (WHERE place = 'start')," \
 	" pg_catalog.max(next_at) FILTER (WHERE place = 'start')," \
-	" (pg_catalog.array_agg(pauses ORDER BY seq) FILTER (WHERE place = 'stash'))[1]"
+	" (pg_catalog.array_agg(pauses ORDER BY seq) FILTER (WHERE place = 'stash'))[1]," \
+	" pg_catalog.count(*) FILTER (WHERE kind = 24)"
 #define SELECT_COUNTS COUNTS " FROM shard.held"
 #define GROUPED " GROUP BY type_id, shard, entity"
 
@@ -151,7 +152,7 @@ static ShardStatement select_any = {"SELECT FROM shard.held WHERE type_id = $1 L
 /* At most a number of rows, in the order of their keys. */
 static ShardStatement select_some_counts = {
 	COUNTS " FROM (SELECT type_id, shard, entity, place, seq, attempts, next_at, number, held_at,"
-		   " pauses"
+		   " pauses, kind"
 		   " FROM shard.held WHERE (type_id, shard, entity) > ($1, $2, $3)"
 		   " ORDER BY type_id, shard, entity LIMIT $4) h" GROUPED
 		   " ORDER BY type_id, shard, entity",
@@ -523,7 +524,8 @@ read_count(uint64 number)
 							.start = shard_statement_int8(number, 10) > 0,
 							.starts = shard_statement_int4(number, 11),
 							.start_at = shard_statement_int8(number, 12),
-							.pauses = DatumGetBool(shard_statement_column(number, 13, &isnull))};
+							.pauses = DatumGetBool(shard_statement_column(number, 13, &isnull)),
+							.touched = shard_statement_int8(number, 14)};
 }
 
 ShardHeldCount

@@ -58,6 +58,7 @@ typedef struct ShardHeldCount
 	int64 ordered;		  /* messages that wait for lower numbers; 0: the next two mean nothing */
 	int64 lowest;		  /* their lowest number */
 	TimestampTz oldest;	  /* since when the first of them is held */
+	int64 touched;		  /* of the stash, what SQL has touched: no messages */
 	bool start;			  /* the entity has to start first; false: the next two mean nothing */
 	int starts;			  /* which failed so often in a row; */
 	TimestampTz start_at; /* not before; 0: it is quarantined */

@@ -342,6 +342,13 @@ extern ShardStop shard_stop_read(ShardEntity *entity, const ShardRow *row, Shard
 
 /* ---- turn_entity.c: an entity in the turn ----------------------------------------------------- */
 
+/* Held messages of an entity, for buffer_size. */
+static inline int64
+shard_wait_messages(const ShardWait *wait)
+{
+	return wait->waiting - wait->touched;
+}
+
 /* The type in this worker, ready to be used; NULL if the type was dropped. */
 extern ShardLocalType *shard_turn_ready_type(int32 type_id);
 

@@ -265,6 +265,24 @@ shard_local_awaits_worker(const ShardLocalType *local)
 		   (db->division.waits & shard_group_bit(shard_message_group(local->type->type_id))) == 0;
 }
 
+/*
+ * Whether states can be read for their replicas, of a type that may be stopped, or whose handler does not fit. Not if
+ * there is no role to read as, or code of the owner is suspected to end its worker: that makes bytes of values, too.
+ */
+static bool
+can_be_read(const ShardType *type, const char *problem)
+{
+	int sqlstate;
+
+	if (type->replicas == 0 || shard_local_keeps() ||
+		(type->mode != SHARD_MODE_HOSTING && type->mode != SHARD_MODE_STOPPED))
+		return false;
+	return problem == NULL ||
+		   (!is_stuck(type) && !is_crashing(type) && shard_security_owner_problem(type) == NULL &&
+			shard_security_problem(type, &sqlstate) == NULL &&
+			shard_state_problem(type, &sqlstate) == NULL);
+}
+
 void
 shard_local_refresh(ShardLocalType *local)
 {
@@ -281,7 +299,7 @@ shard_local_refresh(ShardLocalType *local)
 		shard_handler_free(&local->handler);
 		shard_handler_free(&local->ordered_by);
 		shard_handler_free(&local->decider);
-		local->runnable = false;
+		local->runnable = local->readable = false;
 		return;
 	}
 	problem = shard_local_problem(type, &sqlstate);
@@ -302,5 +320,6 @@ shard_local_refresh(ShardLocalType *local)
 	shard_handler_free(&local->decider);
 	say_problem(local, sqlstate, problem);
 	local->runnable = problem == NULL && type->mode == SHARD_MODE_HOSTING && !shard_local_keeps();
+	local->readable = can_be_read(type, problem);
 	shard_timer_follow(local);
 }

@@ -92,7 +92,7 @@ shard_queue_forget(ShardEntity *entity)
 	set_due(entity, false);
 	shard_pause_forget(entity);
 	if (entity->saved_wait.waiting != 0)
-		shard_queue_count(entity->local, -entity->saved_wait.waiting);
+		shard_queue_count(entity->local, -shard_wait_messages(&entity->saved_wait));
 	shard_life_leave(entity);
 	shard_cache_remove(entity);
 }
@@ -211,6 +211,7 @@ shard_queue_set(ShardEntity *entity, const ShardHeldCount *held)
 	if (entity->wait.waiting != held->stash + held->ordered)
 		entity->wait.gone = 0; /* memory was wrong */
 	entity->wait.waiting = held->stash + held->ordered;
+	entity->wait.touched = held->touched;
 	entity->wait.start = held->start;
 	entity->wait.starts = held->starts;
 	shard_pause_note(entity);
@@ -219,12 +220,20 @@ shard_queue_set(ShardEntity *entity, const ShardHeldCount *held)
 	shard_life_follow(entity);
 }
 
-/* Puts a row into the stash. It is the only one, or may be before others. */
+/*
+ * Puts a row into the stash. It is the only one, or may be before others. Of what SQL has touched there is one: it is
+ * read when that is met, as it is by then.
+ */
 static void
 stash(ShardEntity *entity, const ShardRow *row, const ShardHeldWhy *why)
 {
 	ShardWait *wait = &entity->wait;
 
+	if (row->kind == SHARD_KIND_TOUCHED && wait->touched++ > 0)
+	{
+		wait->touched = 1;
+		return;
+	}
 	shard_held_stash(row, why);
 	if (!wait->deferred || (wait->gone != 0 && row->seq <= wait->gone))
 		wait->gone = row->seq - 1;
@@ -280,7 +289,8 @@ shard_queue_rest(ShardEntity *entity, const ShardRow *row, bool is_held)
 		shard_life_follow(entity);
 	}
 	else
-		shard_queue_defer(entity, row, shard_turn.now + SHARD_CONTENDED_PAUSE, false);
+		shard_queue_defer(entity, row, shard_turn.now + SHARD_CONTENDED_PAUSE,
+						  !entity->local->runnable);
 	return SHARD_MESSAGE_RESTS;
 }
 
@@ -326,6 +336,8 @@ shard_queue_remove(ShardEntity *entity, const ShardRow *row)
 	shard_execution_end_user_code();
 	shard_held_delete(row);
 	entity->wait.waiting--;
+	if (row->kind == SHARD_KIND_TOUCHED)
+		entity->wait.touched--;
 	entity->wait.attempts = 0;
 	entity->wait.pauses = false;
 }

@@ -39,7 +39,7 @@ agrees(const ShardEntity *entity, const ShardHeldCount *held)
 	return entity->wait.waiting == held->stash + held->ordered &&
 		   ordered_of(entity) == held->ordered && (held->stash == 0 || entity->wait.deferred) &&
 		   (held->ordered == 0 || entity->ordering->now.queue.lowest == held->lowest) &&
-		   entity->wait.start == held->start;
+		   entity->wait.start == held->start && entity->wait.touched == held->touched;
 }
 
 void

@@ -67,7 +67,7 @@ load_entity(int32 type_id, int shard, const char *id, int id_len, const ShardHel
 	entity->saved_life = entity->life;
 	if (entity->ordering != NULL)
 		entity->ordering->saved = entity->ordering->now;
-	shard_queue_count(local, entity->wait.waiting);
+	shard_queue_count(local, shard_wait_messages(&entity->wait));
 	shard_queue_follow(entity);
 }
 

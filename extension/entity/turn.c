@@ -38,7 +38,7 @@ static void
 uncount_entity(ShardEntity *entity, void *arg)
 {
 	if (entity->saved_wait.waiting != 0)
-		shard_queue_count(entity->local, -entity->saved_wait.waiting);
+		shard_queue_count(entity->local, -shard_wait_messages(&entity->saved_wait));
 }
 
 /*

@@ -270,7 +270,7 @@ leave_if_over(ShardEntity *entity)
 static void
 keep_entity(ShardEntity *entity)
 {
-	int64 held = entity->wait.waiting - entity->saved_wait.waiting;
+	int64 held = shard_wait_messages(&entity->wait) - shard_wait_messages(&entity->saved_wait);
 	ShardLocalType *local = entity->local;
 
 	if (entity->checked && entity->now.remembered != entity->was_remembered)

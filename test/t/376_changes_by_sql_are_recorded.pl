@@ -48,6 +48,40 @@ sub recorded { my ($sql) = @_; my $mark = mark(); ann($sql); return images($mark
 
 sub updated { my ($entity) = @_; return "UPDATE shard_entity.alone SET state = '{\"n\": 7}' WHERE entity_id = '$entity';" }
 
+# The state table gets a problem, or is mended, while its changes are told.
+sub has_problem
+{
+	my ($name, $has) = @_;
+	ann("ALTER TABLE shard_entity.$name " . ($has ? 'DISABLE' : 'ENABLE ALWAYS') . ' TRIGGER shard_truncated');
+	$node->wait_until(q{SELECT problem IS } . ($has ? 'NOT ' : '') . qq{NULL FROM shard_types WHERE type_name = '$name'}, 'the type to ' . ($has ? 'be suspended' : 'go on'));
+	return;
+}
+
+# What of keys of the stash is in the records behind a mark.
+sub stash_keys
+{
+	my ($mark) = @_;
+	return sql('SELECT ' . join(' + ', map { "(SELECT count(*) FROM shard.turn_records($type, $_) WHERE section = 'keys' AND what LIKE 'stash%' AND turn > $mark->{$_})" } 0 .. 3));
+}
+
+# SQL on an entity, whose row of the log is met while another session has locked what is said here.
+sub behind_lock
+{
+	my ($entity, $lock) = @_;
+	my $mark = mark();
+	my $other = $node->session;
+	$node->set_fault('outside_met', 'freeze');
+	ShardCluster::wait_for_condition(sub { ann(updated($entity)); return $node->fault_happened }, 'the row to be met');
+	$other->query("BEGIN; $lock;");
+	$node->clear_fault;
+	$node->wait_until(q{SELECT EXISTS (SELECT FROM shard.held WHERE kind = 24)}, 'the row to wait');
+	$other->query('COMMIT;');
+	$other->close;
+	like(images($mark), qr/^$entity(, $entity)*$/, "$lock when the row is met");
+	is(stash_keys($mark), 0, 'that it waited is in no record');
+	return;
+}
+
 my @scenarios = (
 	{
 		promise => 'what a subtransaction has touched that was undone does not hide the next touch',
@@ -57,16 +91,16 @@ my @scenarios = (
 		},
 	},
 	{
-		promise => 'what is touched while the type is stopped is recorded when it goes on',
+		promise => 'what is touched while the table has a problem is recorded when that is mended',
 		broken_by => ['TOUCHED_NOT_HELD'],
 		run => sub {
 			my $mark = mark();
-			ann(q{SELECT shard_stop_type('alone')});
-			ann(updated(4));
+			has_problem('alone', 1);
+			ann(updated(4) x 3);
 			# A message behind it, for another entity, waits, so the row was met.
 			ann(q{SELECT shard_tell('alone', '5', '{"look": true}')});
 			$node->wait_until(q{SELECT EXISTS (SELECT FROM shard.held WHERE kind = 1)}, 'the message to wait');
-			ann($start);
+			has_problem('alone', 0);
 			return (images($mark), '4');
 		},
 	});
@@ -120,23 +154,28 @@ sql(q{SELECT shard_drop_type('frozen', force => true)});
 
 # --- while others have the row, or the table -----------------------------------------------------------
 
+behind_lock(8, q{SELECT FROM shard_entity.alone WHERE entity_id = '8' FOR UPDATE});
+behind_lock(9, 'LOCK TABLE shard_entity.alone');
+
+# --- while the type does not run -------------------------------------------------------------------------
+
 $mark = mark();
-my $other = $node->session;
-ann(updated(8));
-is(images($mark), '8', 'nobody has it');
-$mark = mark();
-$other->query(q{BEGIN; SELECT FROM shard_entity.alone WHERE entity_id = '8' FOR UPDATE;});
-$other->send(q{UPDATE shard_entity.alone SET state = '{"n": 8}' WHERE entity_id = '8'; COMMIT;});
-$other->receive;
-is(images($mark), '8', 'a change behind a lock');
-$mark = mark();
-$node->set_fault('outside_met', 'freeze');
-ShardCluster::wait_for_condition(sub { ann(updated(9)); return $node->fault_happened }, 'the row to be met');
-$other->query(q{BEGIN; LOCK TABLE shard_entity.alone;});
-$node->clear_fault;
-$other->query('COMMIT;');
-like(images($mark), qr/^9(, 9)*$/, 'a table that is locked when the row is met');
-$other->close;
+ann(q{SELECT shard_stop_type('alone')});
+ann(updated(4));
+ShardCluster::wait_for_condition(sub { return (images($mark) // '') eq '4' }, 'the table of a stopped type to be read');
+ann($start);
+
+ann(q{SELECT shard_start('small', 'ann.does', 4, replicas => 1, buffer_size => 2)});
+ann(q{SELECT shard_ask('small', i::text, '{}') FROM generate_series(1, 5) i});
+has_problem('small', 1);
+my $small = q{SELECT count(*) FROM shard.held WHERE kind = 24 AND type_id = (SELECT type_id FROM shard.type WHERE type_name = 'small')};
+ann(q{UPDATE shard_entity.small SET state = state}) for 1 .. 2;
+$node->wait_until("SELECT ($small) >= 5", 'the rows to wait');
+ann(q{SELECT shard_tell('small', '1', '{}')});
+pass('rows that wait do not count for buffer_size');
+$node->wait_until(q{SELECT EXISTS (SELECT FROM shard.held WHERE kind = 1)}, 'a message that waits behind them');
+is(sql($small), 5, 'one waits for each entity');
+ann(q{SELECT shard_drop_type('small', force => true)});
 
 # --- crashes -------------------------------------------------------------------------------------------
 
