@@ -60,6 +60,7 @@ touch('odd', $_, 1) for 1 .. 5;
 my $attempts = "SELECT coalesce(sum(attempts), 0) FROM shard.held WHERE kind = 24";
 $node->wait_until("SELECT ($attempts) >= 60 AND (SELECT count(*) = 5 FROM shard.held WHERE kind = 24 AND sqlstate = '22008')", 'it to be tried again and again');
 is(sql('SELECT count(*) FROM shard.dead_letter'), 0, 'it is never given up');
+is(sql(q{SELECT DISTINCT concat_ws(' ', place, sqlstate, message) FROM shard_inbox WHERE type_name = 'odd'}), 'stash 22008', 'users see what waits, and why');
 my $times = sql($attempts);
 my $lines = () = slurp_file($node->logfile, $from) =~ /WARNING:  state of entity "\d" of type "odd" cannot be read for its replicas: timestamp out of range/g;
 ok($lines > 0, 'the log says so');
