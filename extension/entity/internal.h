@@ -4,11 +4,11 @@
  *
  * In the order of the way. Each file calls those that come after it, and none that comes before (test/lint.pl):
  *		turn record_write record_key residents recovery report deliver deliver_ask stash order order_position handle start_failure failure
- *		dead_letter_room recount turn_commit stop turn_entity record_image queue pause history decider start call stuck execution
+ *		dead_letter_room recount outputs_leave output_address turn_commit stop turn_entity record_image queue pause history decider start call stuck execution
  *		turn_limit turn_log restart stop_row passivate cache remember life local_type handler crash held
  *		state_reshard state_copy state_purge state_orphan state_structure state_walk state state_table state_door state_trigger state_hold
  *		request_refuse request timer timer_due timer_table request_message timer_message content timer_time
- *		replica_home outputs output_address replica_hold record
+ *		replica_home outputs replica_hold record
  */
 #pragma once
 

@@ -3,8 +3,7 @@
  *		What entities tell: to the log at once, or, if the shard has replicas, once the turn is released (Q29).
  *
  * Comes from: functions that handlers call (sql/send), request.c and stop_row.c, while the turn runs; replica_home.c, when
- * turns are released. Goes to: the log, or record.c; and to the log again in a later turn, as a message of this node like
- * any. That turn's record says up to where outputs were appended (section ODONE), and is one commit with their rows.
+ * turns are released. Goes to: the log, or record.c; and to the log again in a later turn (outputs_leave.c).
  *
  * If the process dies right here: before that commit the outputs are in the records of their turns, which the next worker
  * finds; after it they are in the log, and the record says so. So each leaves once.
@@ -13,10 +12,10 @@
 
 #include "utils/memutils.h"
 
-#include "base/fault.h"
+#include "base/clock.h"
 #include "core/base/message.h"
 #include "entity/internal.h"
-#include "entity/outputs.h"
+#include "entity/outputs_private.h"
 #include "entity/record.h"
 #include "entity/replica_home.h"
 #include "log/session.h"
@@ -24,41 +23,14 @@
 
 #include "base/compat.h"
 
-/* Outputs that leave in one turn, and their bytes; one at least. */
-#define MOST_IN_TURN 10000
-#define MOST_BYTES (16 * 1024 * 1024)
-
 /* Outputs that wait in memory have these bytes at most; others are in their records alone. */
 #define MOST_WAITING ((Size) 64 * 1024 * 1024)
-
-/* The outputs of one turn that are not appended yet. */
-typedef struct Outputs
-{
-	dlist_node node;
-	int64 turn;
-	int64 first; /* oseq of the first one */
-	int count;
-	Size held; /* what counts as waiting */
-	int len;
-	char *
-		items; /* ShardTurnOutput, one after the other; NULL: they are to be read from the record */
-} Outputs;
-
-/* How far the running turn has come with a shard. */
-typedef struct Leaving
-{
-	ShardReplicaShard *shard;
-	int64 oseq; /* appended up to here */
-} Leaving;
 
 static MemoryContext memory = NULL; /* of outputs that wait, */
 static Size waiting = 0;			/* and the bytes of their items */
 
-/* Shards of which some are released, those that leave in this turn, and how many outputs. */
-static dlist_head due = DLIST_STATIC_INIT(due);
-static List *leaving = NIL; /* Leaving *, in the turn's memory */
-static int left = 0;
-static Size left_bytes = 0;
+/* Shards of which some are released. */
+dlist_head shard_outputs_due = DLIST_STATIC_INIT(shard_outputs_due);
 
 bool
 shard_outputs_tell(const ShardRow *row)
@@ -200,7 +172,7 @@ fill_from(const ShardTurnRecord *record, int64 seq, void *arg)
 		while (shard_turn_record_section_next(&sections, &kind, &mandatory, &items))
 			if (kind == SHARD_TURN_OUTPUTS)
 				/* the first one in any case */
-				take_items(outputs, items, filling->any ? MOST_BYTES : MaxAllocHugeSize);
+				take_items(outputs, items, filling->any ? SHARD_OUTPUTS_BYTES : MaxAllocHugeSize);
 		if (outputs->items == NULL)
 			return false;
 		filling->any = true;
@@ -208,9 +180,8 @@ fill_from(const ShardTurnRecord *record, int64 seq, void *arg)
 	return record->turn < dlist_tail_element(Outputs, node, &filling->shard->outputs)->turn;
 }
 
-/* Reads the items of the first outputs, and of some behind them, from the records of their turns. False: it cannot. */
-static bool
-fill(ShardReplicaShard *shard, int64 turn)
+void
+shard_outputs_fill(ShardReplicaShard *shard, int64 turn)
 {
 	const ShardTurnChain *chain =
 		shard_turn_chain_get(shard->key.type_id, shard->key.shard, shard->lost);
@@ -220,14 +191,10 @@ fill(ShardReplicaShard *shard, int64 turn)
 		shard_turn_log_read_shard(shard->key.type_id, shard->key.shard, shard->lost, turn,
 								  chain->low[turn - chain->kept], fill_from, shard_turn_log_pass,
 								  &filling);
-	if (!filling.any)
-		shard->unread = turn;
-	return filling.any;
 }
 
-/* Whether the next outputs of the shard are released. */
-static bool
-may_leave(const ShardReplicaShard *shard)
+bool
+shard_outputs_may_leave(const ShardReplicaShard *shard)
 {
 	dlist_head *outputs = unconstify(dlist_head *, &shard->outputs);
 
@@ -239,20 +206,44 @@ may_leave(const ShardReplicaShard *shard)
 void
 shard_outputs_released(ShardReplicaShard *shard)
 {
-	if (shard->due || !may_leave(shard))
+	if (shard->due || !shard_outputs_may_leave(shard))
 		return;
-	dlist_push_tail(&due, &shard->due_node);
+	dlist_push_tail(&shard_outputs_due, &shard->due_node);
 	shard->due = true;
+}
+
+int64
+shard_outputs_pause_left(const ShardReplicaShard *shard)
+{
+	return likely(shard->paused == 0) ? 0 : Max(0, shard->paused - shard_clock_now());
 }
 
 bool
 shard_outputs_are_due(void)
 {
-	return !dlist_is_empty(&due);
+	dlist_iter iter;
+
+	dlist_foreach (iter, &shard_outputs_due)
+		if (shard_outputs_pause_left(dlist_container(ShardReplicaShard, due_node, iter.cur)) == 0)
+			return true;
+	return false;
 }
 
-static void
-not_due(ShardReplicaShard *shard)
+long
+shard_outputs_pause(void)
+{
+	int64 least = PG_INT64_MAX;
+	dlist_iter iter;
+
+	dlist_foreach (iter, &shard_outputs_due)
+		least =
+			Min(least,
+				shard_outputs_pause_left(dlist_container(ShardReplicaShard, due_node, iter.cur)));
+	return least == PG_INT64_MAX ? -1 : (long) ((least + 999) / 1000);
+}
+
+void
+shard_outputs_not_due(ShardReplicaShard *shard)
 {
 	if (shard->due)
 		dlist_delete(&shard->due_node);
@@ -262,7 +253,7 @@ not_due(ShardReplicaShard *shard)
 void
 shard_outputs_drop(ShardReplicaShard *shard)
 {
-	not_due(shard);
+	shard_outputs_not_due(shard);
 	shard_outputs_done(shard, PG_INT64_MAX);
 }
 
@@ -273,134 +264,4 @@ shard_outputs_undone(const ShardReplicaShard *shard)
 
 	return dlist_is_empty(outputs) ? PG_INT64_MAX
 								   : dlist_head_element(Outputs, node, outputs)->turn;
-}
-
-/* It is a message of this node from here on. */
-static void
-append(const ShardReplicaShard *shard, const ShardTurnOutput *output)
-{
-	ShardRow row = {.type_id = output->type_id,
-					.shard = output->shard,
-					.kind = output->kind,
-					.entity = output->entity,
-					.entity_len = output->entity_len,
-					.payload = output->payload,
-					.payload_len = output->payload_len,
-					.epoch = -1};
-
-	if (output->src_entity_len > 0)
-	{
-		row.src_type = shard->key.type_id;
-		row.src_entity = output->src_entity;
-		row.src_entity_len = output->src_entity_len;
-	}
-	shard_output_address(&row);
-	shard_log_append(&row);
-	left++;
-	left_bytes += output->payload_len;
-}
-
-/* The items were written here, or are of a record that has its sum. */
-static void
-damaged(const ShardReplicaShard *shard, int64 turn)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_DATA_CORRUPTED), errmsg("the outputs of turn " INT64_FORMAT
-													 " of shard %d of entity type %d are damaged",
-													 turn, shard->key.shard, shard->key.type_id)));
-}
-
-/* Whether the turn appends no more. */
-static bool
-is_enough(void)
-{
-	return left >= MOST_IN_TURN || left_bytes >= MOST_BYTES;
-}
-
-/* Returns how far it came. */
-static int64
-leave_of(ShardReplicaShard *shard)
-{
-	int64 oseq = shard->done;
-	dlist_iter iter;
-
-	dlist_foreach (iter, &shard->outputs)
-	{
-		const Outputs *outputs = dlist_container(Outputs, node, iter.cur);
-		ShardReader items;
-		ShardTurnOutput output;
-
-		if (!shard_replica_is_released(&shard->home, outputs->turn) || is_enough())
-			break;
-		if (outputs->items == NULL && !fill(shard, outputs->turn))
-			break;
-		items = (ShardReader){outputs->items, outputs->items + outputs->len};
-		for (int i = 0; i < outputs->count; i++)
-		{
-			if (!shard_turn_get_output(&items, &output))
-				damaged(shard, outputs->turn);
-			if (outputs->first + i <= oseq)
-				continue;
-			if (is_enough())
-				return oseq;
-			append(shard, &output);
-			oseq = outputs->first + i;
-		}
-	}
-	return oseq;
-}
-
-bool
-shard_outputs_leave(void)
-{
-	dlist_mutable_iter iter;
-
-	left = 0;
-	left_bytes = 0;
-	if (likely(dlist_is_empty(&due)))
-		return false;
-	dlist_foreach_modify (iter, &due)
-	{
-		ShardReplicaShard *shard = dlist_container(ShardReplicaShard, due_node, iter.cur);
-		int64 oseq = leave_of(shard);
-		MemoryContext old;
-		Leaving *one;
-
-		if (oseq == shard->done)
-		{
-			if (!may_leave(shard))
-				not_due(shard);
-			continue;
-		}
-		shard_record_done(shard->key.type_id, shard->key.shard, oseq);
-		shard_fault_step("output_left");
-		old = MemoryContextSwitchTo(shard_turn.context);
-		one = palloc(sizeof(Leaving));
-		*one = (Leaving){shard, oseq};
-		leaving = lappend(leaving, one);
-		MemoryContextSwitchTo(old);
-	}
-	return left > 0;
-}
-
-void
-shard_outputs_committed(void)
-{
-	ListCell *cell;
-
-	foreach (cell, leaving)
-	{
-		const Leaving *one = lfirst(cell);
-
-		not_due(one->shard);
-		shard_outputs_done(one->shard, one->oseq);
-		shard_outputs_released(one->shard);
-	}
-	leaving = NIL;
-}
-
-void
-shard_outputs_aborted(void)
-{
-	leaving = NIL;
 }

@@ -16,11 +16,19 @@ struct ShardReplicaShard;
  */
 extern bool shard_outputs_tell(const ShardRow *row);
 
+typedef enum ShardOutputPlace
+{
+	SHARD_OUTPUT_PLACED,
+	SHARD_OUTPUT_PLACED_BY_CODE, /* by an extractor, which may take long */
+	SHARD_OUTPUT_BUSY,			 /* the receiver's type is being resharded at this moment */
+	SHARD_OUTPUT_UNPLACED		 /* as the server's log says */
+} ShardOutputPlace;
+
 /*
  * output_address.c: an output is about to be appended, to the log of this turn: type and shard are those of its receiver today, of
- * which the session takes note. A type that is gone for good keeps its number.
+ * which the session takes note. A type that is gone for good keeps its number. What has no place now stays.
  */
-extern void shard_output_address(ShardRow *row);
+extern ShardOutputPlace shard_output_address(ShardRow *row);
 
 /*
  * After the commit of a turn, or at the start, of each record found: its outputs wait for the release. items: of section
@@ -42,8 +50,9 @@ extern void shard_outputs_loaded(struct ShardReplicaShard *shard);
 /* Released has risen: a turn is wanted for outputs up to there. */
 extern void shard_outputs_released(struct ShardReplicaShard *shard);
 
-/* Whether one is. */
+/* Whether one is; and when to come again for outputs that had no place, in ms; -1: there are none. */
 extern bool shard_outputs_are_due(void);
+extern long shard_outputs_pause(void);
 
 /* The home has ended: what was not released is not told. */
 extern void shard_outputs_drop(struct ShardReplicaShard *shard);

@@ -128,6 +128,8 @@ clear(ShardReplicaShard *shard)
 	shard->waiting = shard->later = shard->noted = 0;
 	shard->columns = 0;
 	shard->unread = 0;
+	shard->paused = 0;
+	shard->unplaced = false;
 }
 
 /* Turns up to there wait for the gate, by a commit that ends at lsn. */

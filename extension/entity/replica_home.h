@@ -57,6 +57,10 @@ typedef struct ShardReplicaShard
 	int64
 		unread; /* the record of this turn, which is needed for outputs, cannot be read: none of them leave; 0: none is */
 
+	/* the next output had no place (output_address.c): a turn that looks again, aborted or not, comes at this shard_clock_now(); 0: it has */
+	int64 paused;
+	bool unplaced; /* since it cannot be found */
+
 	int64 noted; /* shard_drain waits for turns up to this one */
 
 	Size held; /* bytes of what waits: replies, marks, outputs */

@@ -44,8 +44,13 @@ static int worker;
 static ShipLink **links = NULL;
 static int n_links = 0;
 
-/* Shards whose outputs stay. */
+/* Shards whose outputs stay: they cannot be read; or the shard of their receiver cannot be found now. */
 static ShipTrouble untold;
+static ShipTrouble unplaced;
+
+/* In place of a ShardReplicaState. */
+#define STATE_UNREAD (-1)
+#define STATE_UNPLACED (-2)
 
 /* Of one run. */
 static MemoryContext scratch = NULL;
@@ -231,6 +236,9 @@ why_stuck(int state)
 	if (state == SHARD_REPLICA_PARTED)
 		return "it has other turns than this node: one of the two databases was put back from a "
 			   "copy, or its records come damaged each time, as that node's log says";
+	if (state == STATE_UNPLACED)
+		return "the shard of an entity that it has told something is not to be found, as this node's "
+			   "log says";
 	return "a record of it cannot be read here, as this node's log says";
 }
 
@@ -274,7 +282,8 @@ report(ShipTrouble *trouble, int32 node, ShardLinkUse use, int64 now, char *text
 	trouble->said = now;
 	describe(trouble, text, size);
 	(void) shard_link_trouble_note(db, worker, node, use, text);
-	return shard_told_may(db, node, use == SHARD_LINK_COPIES ? "stuck copy" : "untold outputs",
+	return use != SHARD_LINK_UNPLACED &&
+		   shard_told_may(db, node, use == SHARD_LINK_COPIES ? "stuck copy" : "untold outputs",
 						  worker, more);
 }
 
@@ -305,6 +314,9 @@ report_untold(int64 now)
 		ereport(WARNING, (errcode(ERRCODE_DATA_CORRUPTED),
 						  errmsg("what shards with replicas have told is not sent%s", more),
 						  errdetail("Shards: %s.", text), errhint("See shard_health().")));
+	/* the error itself is in the log once a minute (entity/output_address.c) */
+	(void) report(&unplaced, shard_transport.view.node, SHARD_LINK_UNPLACED, now, text,
+				  sizeof(text), &more);
 }
 
 /* For shard_replica_shard_each: notes which nodes are to be called. */
@@ -312,7 +324,9 @@ static void
 look_at(ShardReplicaShard *shard, void *arg)
 {
 	if (unlikely(shard->unread != 0))
-		note_trouble(&untold, shard, -1);
+		note_trouble(&untold, shard, STATE_UNREAD);
+	else if (unlikely(shard->unplaced))
+		note_trouble(&unplaced, shard, STATE_UNPLACED);
 	for (int i = 0; i < shard->home.n_peers; i++)
 	{
 		const ShardReplicaPeer *peer = &shard->home.peers[i];
@@ -447,7 +461,7 @@ shard_record_send_run(void)
 		links[i]->stuck.count = 0;
 		run_fenced(links[i], now, take_events);
 	}
-	untold.count = 0;
+	untold.count = unplaced.count = 0;
 	shard_replica_shard_each(look_at, NULL);
 	report_untold(now);
 	for (int i = 0; i < n_links; i++)

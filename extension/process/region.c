@@ -271,6 +271,8 @@ pause_of(ShardRegion *region)
 	pause = shorter(pause, shard_transport_due());
 	pause = shorter(pause, shard_remote_ask_due());
 	pause = shorter(pause, shard_replica_shards_due());
+	if (runs)
+		pause = shorter(pause, shard_outputs_pause());
 	if (region->handles)
 		pause = shorter(pause, shard_routing_ask());
 	if (runs && region->troubles == 0)

@@ -17,7 +17,8 @@ typedef enum ShardLinkUse
 	SHARD_LINK_FACTS,	/* a peer told a fact that was not decided (receive_fact.c) */
 	SHARD_LINK_TARGETS, /* a peer sent to a target that does not exist (receive_target.c) */
 	SHARD_LINK_COPIES,	/* copies there cannot follow shards whose home is here (record_send.c) */
-	SHARD_LINK_OUTPUTS /* of this node itself: what its shards have told cannot be read (record_send.c) */
+	SHARD_LINK_OUTPUTS, /* of this node itself: what its shards have told cannot be read (record_send.c) */
+	SHARD_LINK_UNPLACED /* so: the shard of whom they have told it cannot be found (record_send.c) */
 } ShardLinkUse;
 
 /*

@@ -121,7 +121,7 @@ check_copies(ShardHealth *health, int32 node)
 					 node, trouble.error));
 }
 
-/* Records here that cannot be read, so that what their shards have told is not sent. */
+/* Records here that cannot be read, or receivers that are not to be found, so that what shards have told is not sent. */
 static void
 check_outputs(ShardHealth *health, int32 self)
 {
@@ -133,6 +133,11 @@ check_outputs(ShardHealth *health, int32 self)
 								  "the database back from a backup; if there is none, the type "
 								  "has to be dropped with shard_drop_type() and started again",
 								  trouble.error));
+	if (shard_link_trouble_of(shard_shmem_database(), self, SHARD_LINK_UNPLACED, &trouble))
+		shard_health_add(
+			health, psprintf("what shards whose home is here have told a type that was resharded "
+							 "since then is not sent: %s; it is tried again",
+							 trouble.error));
 }
 
 void
