@@ -97,6 +97,7 @@ declare -A noticed_by=(
   [SETS_IN_MEMORY_ALONE]=test/t/360_sets_of_shards_stay.pl  # a node forgets at its end which copies it has
   [ENDS_MAPPED_AFTER_COMMIT]=test/t/379_ends_are_reserved.pl  # a backup's memory of what it has stored is looked for when that has committed
   [REFUSED_TOGETHER]=test/t/380_refused_calls_are_taken_apart.pl  # a call that is refused as a whole is made again as it was, without end
+  [RECORDS_BLAMED_FOR_ALL]=test/t/380_refused_calls_are_taken_apart.pl  # any error of the code for damaged bytes is taken for one of the records in the call
   [OUTPUTS_TO_FORMER_SHARDS]=test/t/381_outputs_follow_their_receivers.pl  # what a shard with replicas told leaves for the number that its receiver had then
   [OUTPUTS_BESIDE_RESHARDING]=test/t/381_outputs_follow_their_receivers.pl  # a turn commits no output of a type that is being resharded, and nothing else
   [EXTRACTOR_UNWATCHED]=test/t/381_outputs_follow_their_receivers.pl  # the extractor that finds an output's receiver may take as long as it likes

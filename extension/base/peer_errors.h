@@ -14,6 +14,9 @@
  *					   caller's incarnation: again after a short pause
  * SH004  STRANGER     another cluster, era, protocol version or node than the caller thinks: again
  *					   after a long pause, and an operator should look
+ * SH005  UNREADABLE	 turn records were in the call, and it is not to be seen where they end: again with back-off,
+ *					   and after some calls each shard alone (Q8). No other code says that of records: bytes that
+ *					   are damaged elsewhere are 08P01, which the server, and what is between the nodes, raise, too
  * 08P01  (PostgreSQL's protocol_violation) the bytes are damaged
  * 0A000  (feature_not_supported) a mandatory section that this version does not know
  *
@@ -29,4 +32,5 @@
 #define SHARD_ERRCODE_HELLO_FIRST MAKE_SQLSTATE('S', 'H', '0', '0', '2')
 #define SHARD_ERRCODE_NOT_YET MAKE_SQLSTATE('S', 'H', '0', '0', '3')
 #define SHARD_ERRCODE_STRANGER MAKE_SQLSTATE('S', 'H', '0', '0', '4')
+#define SHARD_ERRCODE_UNREADABLE MAKE_SQLSTATE('S', 'H', '0', '0', '5')
 #define SHARD_ERRCODE_OUTCOME_UNKNOWN MAKE_SQLSTATE('S', 'H', '1', '0', '0')

@@ -24,8 +24,8 @@
 #include "miscadmin.h"
 #include "utils/memutils.h"
 
-#include "base/damage.h"
 #include "base/fault.h"
+#include "base/peer_errors.h"
 #include "core/base/message.h"
 #include "core/flow/replica.h"
 #include "link/callee.h"
@@ -131,8 +131,11 @@ shard_receive_record_init(void)
 static void
 damaged(const Store *store, const char *what)
 {
-	shard_damage_raise(psprintf("the call of node %d", store->callee.header.from), what,
-					   "Nothing of it was taken.");
+	ereport(ERROR,
+			(errcode(SHARD_ERRCODE_UNREADABLE),
+			 errmsg("the call of node %d is damaged, in %s", store->callee.header.from, what),
+			 errdetail("Nothing of it was taken."),
+			 errhint("Both nodes should run the same version of the extension.")));
 }
 
 /* Says that records of the caller are no good. */

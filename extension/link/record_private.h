@@ -61,7 +61,7 @@ typedef struct ShipLink
 /* record_call.c: begins a call, over a connection that is ready, if there is anything to say. True: it has left. */
 extern bool shard_record_call(ShipLink *link);
 
-/* The call under way has failed, since its bytes were refused as a whole; or its answer has come. Before its items go. */
+/* The call under way has failed with SHARD_ERRCODE_UNREADABLE: refused as a whole; or its answer has come. Before its items go. */
 extern void shard_record_call_refused(ShipLink *link);
 extern void shard_record_call_taken(ShipLink *link);
 

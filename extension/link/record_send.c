@@ -16,6 +16,7 @@
 
 #include "base/attempt.h"
 #include "base/clock.h"
+#include "base/peer_errors.h"
 #include "core/base/text.h"
 #include "link/record_private.h"
 #include "link/record_send.h"
@@ -366,7 +367,11 @@ poll_link(ShipLink *link)
 				break;
 			case SHARD_PEER_FAILED:
 				sqlstate = shard_peer_error(link->peer, &text);
+#ifdef SHARD_MUTANT_RECORDS_BLAMED_FOR_ALL
 				if (sqlstate == ERRCODE_PROTOCOL_VIOLATION)
+					sqlstate = SHARD_ERRCODE_UNREADABLE;
+#endif
+				if (sqlstate == SHARD_ERRCODE_UNREADABLE)
 					shard_record_call_refused(link);
 				link_failed(link, sqlstate, text);
 				break;

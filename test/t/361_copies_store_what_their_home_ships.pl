@@ -44,7 +44,7 @@ $home->server->stop('immediate');
 
 sub says { my (@offers) = @_; return ($liar->call(store_sql($head, @offers))); }
 sub answer { my (@offers) = @_; my ($out, $errors, $text) = says(@offers); return $errors ne '' ? $text : stored($out); }
-sub refused { my ($what, $bytes, $state) = @_; is((says($bytes))[1], $state // '08P01', $what); return; }
+sub refused { my ($what, $bytes) = @_; is((says($bytes))[1], 'SH005', $what); return; }
 
 sub rows_of
 {

@@ -1,9 +1,11 @@
 # The length of one shard's record comes damaged at its backup each time, so that the whole call is refused, with what it has of
-# other shards. Then the home ships them one by one, and finds the one that nothing more is shipped of (Q8).
+# other shards. Then the home ships them one by one, and finds the one that nothing more is shipped of (Q8). What other errors
+# are raised by says nothing of records.
 
 use strict;
 use warnings FATAL => 'all';
 
+use PostgreSQL::Test::Utils;
 use ShardMutant;
 use ShardNodes;
 use Test::More;
@@ -45,6 +47,30 @@ ShardMutant::prove(
 			$one->wait_until(qq{SELECT EXISTS (SELECT FROM shard_health() h, unnest(h.problems) p WHERE p ~ 'copies at node 2 cannot follow .*1, one of them that of shard $of of entity type "kept".*come damaged')}, 'health');
 			like($one->error_of("SELECT shard_ask('kept', '$spoilt', '{}', '2 s')"), qr/SH100/, 'what that shard does is not shown');
 			return ('3', '3');
+		},
+	},
+	{
+		promise => 'an error that is not of the records is not taken for one of them',
+		broken_by => ['RECORDS_BLAMED_FOR_ALL'],
+		run => sub {
+			# The number of parameters, of a call with the record: the server refuses it itself, by the same code as bytes that are damaged.
+			my $entity = $sound[0];
+			my $n = $one->sql("SELECT state->>'n' FROM shard_entity.kept WHERE entity_id = '$entity'");
+			$cluster->proxy->spoil(1, 2, '(?<=store\x00\x00\x01)\x00\x01\x00.{1,2000}refuse-me');
+			$two->server->stop('immediate');
+			$one->sql("SELECT shard_tell('kept', '$entity', '{\"a\": \"refuse-me\"}')");
+			$one->wait_value("SELECT state->>'n' FROM shard_entity.kept WHERE entity_id = '$entity'", ++$n, 'it to be handled');
+			$two->server->start;
+			my $times = sub { my $log = PostgreSQL::Test::Utils::slurp_file($two->server->logfile); return scalar(() = $log =~ /bind message supplies \d+ parameters/g) };
+			ShardCluster::wait_for_condition(sub { $times->() >= 3 }, 'calls to be refused');
+			if ($ENV{SHARD_MUTANT})
+			{
+				$one->wait_until(q{SELECT EXISTS (SELECT FROM shard_health() h, unnest(h.problems) p WHERE p ~ 'come damaged')}, 'the shard to be given up');
+				$cluster->proxy->heal(1, 2);
+				return (($one->try("SELECT shard_ask('kept', '$entity', '{}', '2 s')"))[0], 0);
+			}
+			$cluster->proxy->heal(1, 2);
+			return ($one->sql("SELECT shard_ask('kept', '$entity', '{}', '60 s')->>'n'") - $n - 1, 0);
 		},
 	});
 done_testing();
