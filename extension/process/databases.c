@@ -19,7 +19,12 @@
 
 #include "base/compat.h"
 
-static ShardStanding standing[SHARD_MAX_DATABASES];
+/* By slot: where a database stood at the last look. A slot may have become another database's since. */
+static struct
+{
+	Oid dboid;
+	ShardStanding where;
+} standing[SHARD_MAX_DATABASES];
 
 /* Open databases without a slot: still to be probed; known to have no extension. */
 static List *unprobed = NIL;
@@ -74,7 +79,10 @@ read_all(const Oid *dboid, int slots)
 	HeapTuple tuple;
 
 	for (int i = 0; i < slots; i++)
-		standing[i] = SHARD_STANDING_GONE;
+	{
+		standing[i].dboid = dboid[i];
+		standing[i].where = SHARD_STANDING_GONE;
+	}
 
 	StartTransactionCommand();
 	(void) GetTransactionSnapshot();
@@ -109,7 +117,7 @@ set_standing(const Oid *dboid, int slots, Form_pg_database database)
 {
 	for (int i = 0; i < slots; i++)
 		if (dboid[i] == database->oid)
-			standing[i] = is_open(database) ? SHARD_STANDING_OPEN : SHARD_STANDING_CLOSED;
+			standing[i].where = is_open(database) ? SHARD_STANDING_OPEN : SHARD_STANDING_CLOSED;
 }
 
 /*
@@ -129,7 +137,9 @@ is_open(Form_pg_database database)
 ShardStanding
 shard_databases_standing(const ShardDatabase *db)
 {
-	return standing[shard_shmem_database_index(db)];
+	int slot = shard_shmem_database_index(db);
+
+	return standing[slot].dboid == db->dboid ? standing[slot].where : SHARD_STANDING_UNKNOWN;
 }
 
 /*
@@ -153,7 +163,10 @@ shard_databases_next(void)
 void
 shard_databases_slot_made(const ShardDatabase *db)
 {
-	standing[shard_shmem_database_index(db)] = SHARD_STANDING_OPEN;
+	int slot = shard_shmem_database_index(db);
+
+	standing[slot].dboid = db->dboid;
+	standing[slot].where = SHARD_STANDING_OPEN;
 }
 
 /*
@@ -162,14 +175,12 @@ shard_databases_slot_made(const ShardDatabase *db)
 void
 shard_databases_slot_lost(const ShardDatabase *db)
 {
-	ShardStanding *where = &standing[shard_shmem_database_index(db)];
-
-	if (*where != SHARD_STANDING_GONE)
+	if (shard_databases_standing(db) != SHARD_STANDING_GONE)
 	{
 		MemoryContext caller = MemoryContextSwitchTo(TopMemoryContext);
 
 		without_extension = list_append_unique_oid(without_extension, db->dboid);
 		MemoryContextSwitchTo(caller);
 	}
-	*where = SHARD_STANDING_UNKNOWN;
+	standing[shard_shmem_database_index(db)].dboid = InvalidOid;
 }
