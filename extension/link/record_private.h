@@ -44,6 +44,7 @@ typedef struct ShipLink
 	int64 not_before; /* the next call; 0: at once */
 	bool wanted;	  /* there is something to say, as of the last look */
 	bool tells;		  /* only that something is released, which may wait */
+	bool opened;	  /* calls have gone over the connection, or may */
 	bool failing;
 	int sqlstate; /* of the last failure */
 

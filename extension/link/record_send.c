@@ -88,6 +88,24 @@ link_of(int32 node)
 
 /* ---- the end of a call ---------------------------------------------------------------------------- */
 
+/* For shard_replica_shard_each. */
+static void
+forget_told(ShardReplicaShard *shard, void *arg)
+{
+	const ShipLink *link = arg;
+
+	shard_replica_link_ended(&shard->home, link->node);
+}
+
+/* The connection has ended: the node may be another process by now, which knows only what it has stored. */
+static void
+link_ended(ShipLink *link)
+{
+	if (link->opened)
+		shard_replica_shard_each(forget_told, link);
+	link->opened = false;
+}
+
 /* The call is over; shards of which nothing was answered are asked again. */
 static void
 end_call(ShipLink *link)
@@ -165,6 +183,7 @@ link_failed(ShipLink *link, int sqlstate, const char *text)
 	link->failing = true;
 	link->sqlstate = sqlstate;
 	end_call(link);
+	link_ended(link);
 	shard_text_copy_words(error, text == NULL ? "" : text, sizeof(error));
 	shard_link_trouble_note(db, worker, link->node, SHARD_LINK_RECORDS, error);
 	if (news)
@@ -361,6 +380,7 @@ poll_link(ShipLink *link)
 			case SHARD_PEER_NOTHING:
 				return;
 			case SHARD_PEER_OPENED:
+				link->opened = true;
 				break;
 			case SHARD_PEER_ANSWER:
 				take_answer(link);
@@ -396,6 +416,7 @@ run_link(ShipLink *link, int64 now)
 	{
 		shard_peer_close(link->peer, false);
 		end_call(link);
+		link_ended(link);
 	}
 	poll_link(link);
 	if (dsn == NULL)
@@ -487,6 +508,7 @@ shard_record_send_close(void)
 		if (shard_peer_state(links[i]->peer) != SHARD_PEER_CLOSED)
 			shard_peer_close(links[i]->peer, false);
 		end_call(links[i]);
+		link_ended(links[i]);
 	}
 }
 

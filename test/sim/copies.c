@@ -346,19 +346,53 @@ free_world(CopiesWorld *world)
 	check_destroy(world->check);
 }
 
+static bool
+backups_rest(const CopiesWorld *world)
+{
+	for (int i = 0; i < world->n_backups; i++)
+		if (!copies_backup_rests(&world->backups[i]))
+			return false;
+	return true;
+}
+
+/* Until the home has nothing to do, and the backups neither. */
+static void
+settle_until(CopiesWorld *world, bool backups)
+{
+	while (world->now < CHAOS + REST && check_violation(world->check) == NULL &&
+		   !(copies_home_rests(world) && (!backups || backups_rest(world))) && !world->restored)
+		step(world);
+}
+
+/* Backups die once more when their home has nothing more to say, but what is released. */
+static void
+crash_backups(CopiesWorld *world)
+{
+	for (int i = 0; i < world->n_backups; i++)
+	{
+		if (world->backups[i].up)
+			copies_backup_crash(&world->backups[i]);
+		world->backups[i].restart_at = world->now + copies_random(world, 400) * COPIES_MS;
+	}
+}
+
 /* Where the home was put back, copies say so, and it stands still; what was shown stays with them. */
 static void
 settle(CopiesWorld *world)
 {
-	while (world->now < CHAOS + REST && check_violation(world->check) == NULL &&
-		   !copies_home_rests(world) && !world->restored)
-		step(world);
+	settle_until(world, false);
+	if (!world->restored)
+		crash_backups(world);
+	settle_until(world, true);
 	if (check_violation(world->check) != NULL)
 		return;
 	if (world->restored)
 		copies_check_step(world);
 	else if (!copies_home_rests(world))
 		copies_home_report(world);
+	else if (!backups_rest(world))
+		for (int i = 0; i < world->n_backups; i++)
+			copies_backup_report(world, &world->backups[i]);
 	else
 		copies_check_end(world);
 }

@@ -174,6 +174,7 @@ typedef struct Connection
 	int64 req; /* of the call under way; 0: none */
 	int64 deadline;
 	bool offered[COPIES_SHARDS];
+	int lives; /* of the backup that it was opened to */
 } Connection;
 
 typedef struct HomeNode
@@ -255,6 +256,7 @@ typedef struct BackupNode
 	int index;
 	Store *store;
 	bool up;
+	int lives; /* times that it was started */
 	int64 restart_at;
 	int64 frozen_until;
 	int32 fact_epoch;
@@ -344,6 +346,8 @@ extern void copies_backup_start(BackupNode *backup);
 extern void copies_backup_crash(BackupNode *backup);
 extern void copies_backup_receive(BackupNode *backup, const Message *message);
 extern bool copies_backup_step(CopiesWorld *world, BackupNode *backup);
+extern bool copies_backup_rests(const BackupNode *backup);
+extern void copies_backup_report(CopiesWorld *world, const BackupNode *backup);
 
 /* copies_apply.c */
 extern bool copies_backup_apply(CopiesWorld *world, BackupNode *backup);

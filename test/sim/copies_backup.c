@@ -6,19 +6,22 @@
 
 #define KEY(...) ((StoreKey){{__VA_ARGS__}})
 
-/* What is in shared memory, from the table. */
+/* What is in shared memory, from the table; which does not say what is released beyond what is applied. */
 void
 copies_backup_start(BackupNode *backup)
 {
 	backup->up = true;
+	backup->lives++;
 	backup->lock = -1;
 	for (int32 shard = 0; shard < COPIES_SHARDS; shard++)
 	{
 		const ShardReplicaCopy *row = store_get(backup->store, NULL, T_COPY, KEY(shard));
 
 		memset(&backup->copies[shard], 0, sizeof(ShardReplicaCopy));
-		if (row != NULL)
-			backup->copies[shard] = *row;
+		if (row == NULL)
+			continue;
+		backup->copies[shard] = *row;
+		backup->copies[shard].released = row->applied;
 	}
 }
 
@@ -268,4 +271,32 @@ copies_backup_step(CopiesWorld *world, BackupNode *backup)
 			return true;
 	}
 	return false;
+}
+
+/* All that is stored is applied. */
+bool
+copies_backup_rests(const BackupNode *backup)
+{
+	if (!backup->up)
+		return false;
+	for (int32 shard = 0; shard < COPIES_SHARDS; shard++)
+		if (backup->copies[shard].applied < backup->copies[shard].end.turn)
+			return false;
+	return true;
+}
+
+void
+copies_backup_report(CopiesWorld *world, const BackupNode *backup)
+{
+	for (int32 shard = 0; shard < COPIES_SHARDS; shard++)
+	{
+		const ShardReplicaCopy *copy = &backup->copies[shard];
+
+		if (!backup->up || copy->applied < copy->end.turn)
+			check_fail(world->check,
+					   "P6: backup %d%s has not applied all of shard %d: turn " INT64_FORMAT
+					   ", released " INT64_FORMAT ", applied " INT64_FORMAT,
+					   backup->index, backup->up ? "" : ", which is away,", shard, copy->end.turn,
+					   copy->released, copy->applied);
+	}
 }

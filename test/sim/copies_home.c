@@ -141,7 +141,19 @@ lose_call(CopiesWorld *world, int i)
 	for (int32 shard = 0; shard < COPIES_SHARDS; shard++)
 		if (call->offered[shard])
 			shard_replica_call_lost(&world->home.shards[shard].replica, COPIES_HOME + 1 + i);
-	memset(call, 0, sizeof(*call));
+	*call = (Connection){.lives = call->lives};
+}
+
+/* The connection ended with the backup's process, and a new one is opened. Of what was told in it nobody knows any more. */
+static void
+open_anew(CopiesWorld *world, int i)
+{
+	Connection *call = &world->home.calls[i];
+
+	lose_call(world, i);
+	for (int32 shard = 0; shard < COPIES_SHARDS; shard++)
+		shard_replica_link_ended(&world->home.shards[shard].replica, COPIES_HOME + 1 + i);
+	call->lives = world->backups[i].lives;
 }
 
 static void
@@ -175,6 +187,8 @@ call_backup(CopiesWorld *world, int i)
 	Connection *call = &home->calls[i];
 	StringInfoData bytes;
 
+	if (world->backups[i].up && call->lives != world->backups[i].lives)
+		open_anew(world, i);
 	if (call->req != 0)
 	{
 		if (world->now < call->deadline)

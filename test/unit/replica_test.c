@@ -314,6 +314,36 @@ test_release(void)
 	ok(!ship(2), "once");
 }
 
+/* Whether the connection has ended while a call was under way, or between calls: what was told is told again. */
+static void
+test_told_again(void)
+{
+	start(0, 1);
+	ship(2);
+	answer(2, SHARD_REPLICA_STORED, 0, 0);
+	commit(2, true);
+	ship(2);
+	answer(2, SHARD_REPLICA_STORED, 2, 0);
+	ok(ship(2) && shipment.tells && shipment.released == 2, "what is released is told");
+	answer(2, SHARD_REPLICA_STORED, 2, 0);
+	ok(!ship(2), "once in a connection");
+	shard_replica_link_ended(&home, 3);
+	ok(!ship(2), "whatever becomes of another one");
+	shard_replica_link_ended(&home, 2);
+	ok(ship(2) && shipment.tells && shipment.released == 2 && !shipment.asks,
+	   "and again, without a question, when it has ended");
+	answer(2, SHARD_REPLICA_STORED, 2, 0);
+	ok(!ship(2), "once");
+	commit(1, true);
+	ship(2);
+	shard_replica_call_lost(&home, 2);
+	shard_replica_link_ended(&home, 2);
+	ok(ship(2) && shipment.asks && shipment.released == 2,
+	   "with the question, if a call was under way");
+	answer(2, SHARD_REPLICA_STORED, 3, 0);
+	ok(ship(2) && shipment.tells && shipment.released == 3, "then what that releases");
+}
+
 static void
 test_restart(void)
 {
@@ -456,6 +486,7 @@ main(void)
 	test_forks();
 	test_told();
 	test_release();
+	test_told_again();
 	test_restart();
 	test_lacking();
 	test_forgetting();

@@ -519,6 +519,18 @@ shard_replica_call_lost(ShardReplicaHome *home, int32 node)
 }
 
 void
+shard_replica_link_ended(ShardReplicaHome *home, int32 node)
+{
+	ShardReplicaPeer *peer = find_peer(home, node);
+
+#ifdef SHARD_MUTANT_TOLD_OUTLIVES_LINK
+	return;
+#endif
+	if (peer != NULL)
+		peer->told = 0;
+}
+
+void
 shard_replica_is_lacking(ShardReplicaHome *home, int32 node)
 {
 	ShardReplicaPeer *peer = find_peer(home, node);

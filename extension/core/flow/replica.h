@@ -261,5 +261,11 @@ extern void shard_replica_call_lost(ShardReplicaHome *home, int32 node);
 extern int64 shard_replica_may_forget(const ShardReplicaHome *home, int64 undone);
 extern void shard_replica_forgotten(ShardReplicaHome *home, int64 kept);
 
+/*
+ * The connection to the node has ended, and the node perhaps with it: a copy does not keep what it was told. So it is told again.
+ * If a call was under way, that is lost, too.
+ */
+extern void shard_replica_link_ended(ShardReplicaHome *home, int32 node);
+
 /* NULL: the node is not required. */
 extern const ShardReplicaPeer *shard_replica_peer(const ShardReplicaHome *home, int32 node);
