@@ -103,6 +103,7 @@ declare -A noticed_by=(
   [EXTRACTOR_UNWATCHED]=test/t/381_outputs_follow_their_receivers.pl  # the extractor that finds an output's receiver may take as long as it likes
   [CALLS_WITHOUT_BOUND]=test/t/382_backups_come_back_late.pl  # all that a backup lacks goes into one call
   [RECORDS_LEAVE_WITH_LOG]=test/t/361_copies_store_what_their_home_ships.pl  # turn records go with the segment that they are in
+  [APPLIED_UNRELEASED]=test/t/373_copies_are_applied.pl  # a copy is applied before all have stored the turn
   [LANES_LOCKED_AS_MET]=test/t/365_turns_and_calls_lock_lanes.pl  # a turn locks lanes for its copies in the order of its facts
   [COPIES_OF_GONE_TYPES]=test/t/366_gone_types_have_no_copies.pl  # copies stay in memory when their type is gone
   [GIVEN_UP_TURNS_READ]=test/t/367_what_was_given_up_is_not_told.pl  # outputs of a history that was given up leave after a start

@@ -3,7 +3,7 @@
  *		What the files on the way of a message share: the turn, and what each file does for those above it.
  *
  * In the order of the way. Each file calls those that come after it, and none that comes before (test/lint.pl):
- *		turn record_write record_key residents recovery report deliver deliver_ask stash order order_position handle start_failure failure
+ *		replica_apply replica_pass replica_table turn record_write record_key residents recovery report deliver deliver_ask stash order order_position handle start_failure failure
  *		dead_letter_room recount outputs_leave output_address turn_commit stop turn_entity record_image queue pause history decider start call stuck execution
  *		turn_limit turn_log restart stop_row passivate cache remember life local_type handler crash held
  *		state_reshard state_copy state_purge state_orphan state_structure state_walk state state_table state_door state_trigger state_hold
@@ -655,6 +655,9 @@ extern bool shard_local_awaits_worker(const ShardLocalType *local);
 
 /* What bars the type's code from running at all, whatever the message; palloc'd, NULL: nothing. */
 extern char *shard_local_problem(const ShardType *type, int *sqlstate);
+
+/* The same; or that it could not be stopped, or crashed the server, again and again. */
+extern char *shard_local_suspends(const ShardType *type, int *sqlstate);
 
 /* Looks whether the type can run, once per registry generation; stores a changed problem. Needs a snapshot. */
 extern void shard_local_refresh(ShardLocalType *local);

@@ -248,6 +248,24 @@ is_crashing(const ShardType *type)
 	return type->problem_code == CRASHED_CODE || shard_crash_count(type) >= SHARD_MOST_CRASHES;
 }
 
+char *
+shard_local_suspends(const ShardType *type, int *sqlstate)
+{
+	char *problem = shard_local_problem(type, sqlstate);
+
+	if (problem == NULL && is_stuck(type))
+	{
+		problem = with_way_out(type, STUCK_PROBLEM);
+		*sqlstate = STUCK_CODE;
+	}
+	if (problem == NULL && is_crashing(type))
+	{
+		problem = with_way_out(type, CRASHED_PROBLEM);
+		*sqlstate = CRASHED_CODE;
+	}
+	return problem;
+}
+
 bool
 shard_local_keeps(void)
 {
@@ -302,17 +320,7 @@ shard_local_refresh(ShardLocalType *local)
 		local->runnable = local->readable = false;
 		return;
 	}
-	problem = shard_local_problem(type, &sqlstate);
-	if (problem == NULL && is_stuck(type))
-	{
-		problem = with_way_out(type, STUCK_PROBLEM);
-		sqlstate = STUCK_CODE;
-	}
-	if (problem == NULL && is_crashing(type))
-	{
-		problem = with_way_out(type, CRASHED_PROBLEM);
-		sqlstate = CRASHED_CODE;
-	}
+	problem = shard_local_suspends(type, &sqlstate);
 
 	/* The next call compiles it again; if that fails, it is that call's failure. */
 	shard_handler_free(&local->handler);

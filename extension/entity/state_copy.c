@@ -75,7 +75,7 @@ shard_state_copy_close(ShardStateCopy *copy)
 static const char *
 table_name(const ShardStateCopy *copy)
 {
-	return RelationGetRelationName(copy->table.rel);
+	return copy->label != NULL ? copy->label : RelationGetRelationName(copy->table.rel);
 }
 
 /* Begins to look at rows of a shard, in the order of their ids, behind one of them. */
@@ -528,9 +528,8 @@ read_value(ShardStateCopy *copy, ShardStateField *field, const char *bytes, int 
 	return value;
 }
 
-/* Fills the slot "next" with a row. */
-static void
-form_row(ShardStateCopy *copy, int32 shard, ShardReader *rows)
+void
+shard_state_copy_form(ShardStateCopy *copy, int32 shard, ShardReader *rows)
 {
 	TupleTableSlot *slot = copy->table.next;
 	int n = slot->tts_tupleDescriptor->natts;
@@ -592,7 +591,7 @@ shard_state_copy_insert(ShardStateCopy *copy, int32 shard, ShardReader *rows, in
 	{
 		MemoryContext old = MemoryContextSwitchTo(copy->row);
 
-		form_row(copy, shard, rows);
+		shard_state_copy_form(copy, shard, rows);
 		shard_state_door_insert(table);
 		if (!ItemPointerIsValid(&table->next->tts_tid))
 			ereport(ERROR,

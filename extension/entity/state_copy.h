@@ -23,7 +23,8 @@ typedef struct ShardStateCopy
 {
 	const ShardType *type;
 	ShardStateTable table;
-	int32 self; /* this node; and below the other node, for errors */
+	const char *label; /* what errors call the table; NULL: by its name */
+	int32 self;		   /* this node; and below the other node, for errors */
 	int32 node;
 	int n_fields;
 	ShardStateField *fields; /* as the old home's table has them */
@@ -69,6 +70,9 @@ shard_state_copy_match(ShardStateCopy *copy, ShardReader *columns, int32 node, i
  * the copy, or with shard_state_door_end_write().
  */
 extern void shard_state_copy_begin_write(ShardStateCopy *copy);
+
+/* Fills the slot "next" of the table with a row of the shard, whose fields the reader has. Writing has begun. */
+extern void shard_state_copy_form(ShardStateCopy *copy, int32 shard, ShardReader *rows);
 
 /* New home: stores count rows, whose fields the reader has. */
 extern void

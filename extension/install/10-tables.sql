@@ -11,6 +11,10 @@ CREATE SCHEMA shard_entity;
 GRANT USAGE ON SCHEMA shard_entity TO PUBLIC;
 COMMENT ON SCHEMA shard_entity IS 'state tables of the entity types, one each, owned by the type''s owner';
 
+CREATE SCHEMA shard_replica;
+GRANT USAGE ON SCHEMA shard_replica TO PUBLIC;
+COMMENT ON SCHEMA shard_replica IS 'copies of states whose home is another node, of entity types with replicas, one table each, owned by the type''s owner';
+
 /*
  * Identity of this node (doc/protocol/members.md): one row. VACUUM does not cut this table, nor type and control: for that it
  * locks them, and sessions that look at them before the control worker has begun wait for no lock.

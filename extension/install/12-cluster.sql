@@ -30,7 +30,8 @@ REVOKE ALL ON shard.route FROM PUBLIC;
 
 /*
  * Copies of shards of types with replicas that this node has, as home (the first of nodes) or backup, and their sets
- * (Q1, Q3). Written by the lane's worker, in the turn that meets the fact.
+ * (Q1, Q3). Written by the lane's worker, in the turn that meets the fact; what is said of a backup's records, when it
+ * applies them, between turns (Q10).
  */
 CREATE TABLE shard.copy (
     type_id int4 NOT NULL,
@@ -40,8 +41,12 @@ CREATE TABLE shard.copy (
     lost    int4 NOT NULL,   -- newest epoch that began without the state of the one before
     want    int4 NOT NULL,   -- wished number of nodes, the home included
     nodes   int4[] NOT NULL,
+    applied int8 NOT NULL DEFAULT 0, -- turns up to this one are in the tables
+    kept    int8 NOT NULL DEFAULT 0, -- records from this turn on have something that is not; 0: as applied says
+    columns bytea,           -- of the images behind applied, as a record has told them; NULL: none has
+    problem text,            -- why records are not applied; NULL: they are
     PRIMARY KEY (type_id, shard)
-);
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000);
 REVOKE ALL ON shard.copy FROM PUBLIC;
 
 /*

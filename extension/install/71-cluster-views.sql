@@ -94,7 +94,8 @@ CREATE FUNCTION shard.copies(
     OUT node    int4,
     OUT role    text,
     OUT copies  int4,
-    OUT wanted  int4
+    OUT wanted  int4,
+    OUT unapplied int8
 ) RETURNS SETOF record
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'shard_cluster_copies';
 GRANT EXECUTE ON FUNCTION shard.copies() TO PUBLIC;
@@ -102,10 +103,10 @@ COMMENT ON FUNCTION shard.copies() IS 'copies of shards of types with replicas, 
 
 /*
  * Copies of shards of types with replicas: role home or backup. redundancy: the copies that the shard's set has, of those
- * that are wished for.
+ * that are wished for. unapplied: of backups at this node, turns that are stored and not in the tables yet.
  */
 CREATE VIEW @extschema@.shard_replicas WITH (security_barrier) AS
-SELECT h.type_name, c.shard, c.node, c.role, c.copies || ' of ' || c.wanted AS redundancy
+SELECT h.type_name, c.shard, c.node, c.role, c.copies || ' of ' || c.wanted AS redundancy, c.unapplied
 FROM shard.copies() c JOIN shard.homes() h ON h.type_id = c.type_id AND h.shard = c.shard
 WHERE shard.shards_readable(c.type_id);
 GRANT SELECT ON @extschema@.shard_replicas TO PUBLIC;

@@ -384,6 +384,20 @@ take_item(Store *store, StoreItem *item)
 
 /* ---- the call ------------------------------------------------------------------------------------- */
 
+/* What may be applied by now is (Q10). */
+static void
+have_applied(const Store *store)
+{
+	for (int i = 0; i < store->n_items; i++)
+	{
+		const StoreItem *item = &store->items[i];
+
+		if (item->judged && shard_replica_may_apply(&item->copy) > item->copy.applied)
+			shard_copy_apply_soon(store->callee.db,
+								  shard_message_lane(item->offer.type_id, item->offer.shard));
+	}
+}
+
 /* Judges and stores all, in the transaction that is open. */
 static void
 store_all(Store *store)
@@ -411,6 +425,7 @@ store_all(Store *store)
 	shard_fault("store_before_commit");
 	committing = store;
 	shard_callee_commit();
+	have_applied(store);
 	shard_fault("store_after_commit");
 }
 

@@ -349,9 +349,8 @@ visit_found_damaged(const ShardTurnRecord *record, int64 seq, void *arg)
 	return !is_found(search, record) || search->damaged(record, seq, search->arg);
 }
 
-/* What is in the log stays there while the segments are locked: rotation needs them for itself, and waits for nobody. */
-static void
-lock_segments(bool lock)
+void
+shard_turn_log_hold(bool lock)
 {
 	const Oid *segments = shard_catalog_get()->segment;
 
@@ -369,12 +368,12 @@ shard_turn_log_read_shard(int32 type_id, int32 shard, int32 lost, int64 turn, in
 	ShardSearch search = {type_id, shard, lost, turn, visit, damaged, arg};
 	ShardTurnVisit found_damaged = damaged == NULL ? NULL : visit_found_damaged;
 
-	lock_segments(true);
+	shard_turn_log_hold(true);
 	if (shard_turn_log_read_kept(type_id, shard, turn, PG_INT64_MAX, visit_found, found_damaged,
 								 &search))
 		shard_turn_log_read(shard_lane_bit(shard_message_lane(type_id, shard)), from, visit_found,
 							found_damaged, &search);
-	lock_segments(false);
+	shard_turn_log_hold(false);
 }
 
 typedef struct PointSearch

@@ -55,6 +55,12 @@ extern void
 shard_turn_log_read_shard(int32 type_id, int32 shard, int32 lost, int64 turn, int64 from,
 						  ShardTurnVisit visit, ShardTurnVisit damaged, void *arg);
 
+/*
+ * What is in the log stays there, and what is in the table, too, until the hold is ended, or the transaction: the segments are
+ * locked, which rotation needs for itself, and does not wait for.
+ */
+extern void shard_turn_log_hold(bool lock);
+
 /* The point of a turn in a shard's history, which is below its end: by its record, or the one behind it. False: neither is stored any more. */
 extern bool shard_turn_log_find(int32 type_id, int32 shard, int64 turn, ShardTurnPoint *point);
 

@@ -24,6 +24,7 @@
 #include "registry/catalog.h"
 #include "entity/outputs.h"
 #include "entity/record.h"
+#include "entity/replica_apply.h"
 #include "entity/replica_home.h"
 #include "entity/turn.h"
 #include "registry/identity.h"
@@ -126,6 +127,13 @@ release(ShardRegion *region)
 	released = shard_replica_shards_pass();
 	shard_region_follow_drain(region, false);
 	return released && region->asks != NIL;
+}
+
+/* What backups here have stored is applied. */
+static bool
+apply(ShardRegion *region)
+{
+	return shard_replica_apply(region->lanes, region->self, region->extension);
 }
 
 /* Links to other nodes. */
@@ -275,6 +283,8 @@ pause_of(ShardRegion *region)
 		pause = shorter(pause, shard_outputs_pause());
 	if (region->handles)
 		pause = shorter(pause, shard_routing_ask());
+	if (runs)
+		pause = shorter(pause, shard_replica_apply_due());
 	if (runs && region->troubles == 0)
 		pause = shorter(pause, shard_region_moves_due(region));
 	if (!leased)
@@ -321,6 +331,7 @@ read_all(ShardRegion *region)
 	shard_cursor_publish(region->cursor);
 	shard_remote_ask_start(region->db, region->number);
 	shard_region_load_moves(region);
+	shard_replica_apply_look();
 }
 
 /* Whether the control worker says that messages may be handled here. Notes the node's identity. */
@@ -418,6 +429,7 @@ work(ShardRegion *region)
 	{
 		(void) fenced_chore(region, shard_region_report_sealed);
 		more |= fenced_chore(region, shard_region_purge);
+		more |= fenced_chore(region, apply);
 	}
 	more |= fenced_chore(region, release) && runs;
 	more |= fenced_chore(region, talk);

@@ -22,6 +22,7 @@
 #include "base/fault.h"
 #include "core/base/message.h"
 #include "entity/record.h"
+#include "entity/replica_apply.h"
 #include "entity/replica_home.h"
 #include "link/transport.h"
 #include "log/turn_chain.h"
@@ -38,7 +39,12 @@ static ShardStatement write_set = {
 	"INSERT INTO shard.copy AS c (type_id, shard, n, epoch, lost, want, nodes)"
 	" VALUES ($1, $2, $3, $4, $5, $6, $7)"
 	" ON CONFLICT (type_id, shard) DO UPDATE SET n = EXCLUDED.n, epoch = EXCLUDED.epoch,"
-	" lost = EXCLUDED.lost, want = EXCLUDED.want, nodes = EXCLUDED.nodes",
+	" lost = EXCLUDED.lost, want = EXCLUDED.want, nodes = EXCLUDED.nodes,"
+	/* what was applied is of a history that was given up */
+	" applied = CASE WHEN c.lost = EXCLUDED.lost THEN c.applied ELSE 0 END,"
+	" kept = CASE WHEN c.lost = EXCLUDED.lost THEN c.kept ELSE 0 END,"
+	" columns = CASE WHEN c.lost = EXCLUDED.lost THEN c.columns END,"
+	" problem = CASE WHEN c.lost = EXCLUDED.lost THEN c.problem END",
 	7,
 	{INT4OID, INT4OID, INT8OID, INT4OID, INT4OID, INT4OID, INT4ARRAYOID}};
 
@@ -46,7 +52,7 @@ static ShardStatement delete_set = {"DELETE FROM shard.copy WHERE type_id = $1 A
 									2,
 									{INT4OID, INT4OID}};
 
-static ShardStatement select_copies = {"SELECT type_id, shard FROM shard.copy", 0, {0}};
+static ShardStatement select_copies = {"SELECT type_id, shard, applied FROM shard.copy", 0, {0}};
 
 /* The OID of table shard.node: of the extension that this worker belongs to. */
 static Oid extension = InvalidOid;
@@ -198,6 +204,8 @@ shard_routing_set_committed(void)
 		shard_copy_set_put(&key, route->set);
 		follow_home(route);
 	}
+	if (unlikely(shard_routing.sets != NIL))
+		shard_replica_apply_look();
 	shard_routing.sets = NIL;
 	shard_routing.set_lanes = 0;
 }
@@ -228,7 +236,7 @@ shard_routing_set_drop(void)
 
 /* The entry of a copy's shard is there from the start. */
 static void
-load_copy(int32 type_id, int32 shard)
+load_copy(int32 type_id, int32 shard, int64 applied)
 {
 	MemoryContext old;
 	const ShardRoute *route;
@@ -244,6 +252,7 @@ load_copy(int32 type_id, int32 shard)
 	key = key_of(route);
 	shard_copy_set_reserve(&key);
 	shard_copy_set_put(&key, route->set);
+	shard_copy_end_load(&key, extension, applied);
 }
 
 void
@@ -251,6 +260,7 @@ shard_routing_set_load(void)
 {
 	ShardArguments arguments = {0};
 	ShardShardRef *copies;
+	int64 *applied;
 	int count;
 
 	extension = shard_catalog_get()->node;
@@ -260,13 +270,18 @@ shard_routing_set_load(void)
 	shard_statement_run(&select_copies, &arguments, SPI_OK_SELECT);
 	count = (int) SPI_processed;
 	copies = SPI_palloc(sizeof(ShardShardRef) * Max(count, 1));
+	applied = SPI_palloc(sizeof(int64) * Max(count, 1));
 	for (int i = 0; i < count; i++)
+	{
 		copies[i] = (ShardShardRef){.type_id = shard_statement_int4(i, 1),
 									.shard = shard_statement_int4(i, 2)};
+		applied[i] = shard_statement_int8(i, 3);
+	}
 	SPI_finish();
 	for (int i = 0; i < count; i++)
-		load_copy(copies[i].type_id, copies[i].shard);
+		load_copy(copies[i].type_id, copies[i].shard, applied[i]);
 	pfree(copies);
+	pfree(applied);
 }
 
 /* At start: where the copy ends, and whether it is the home's. */

@@ -21,6 +21,7 @@
 #include "utils/dsa.h"
 #include "utils/memutils.h"
 
+#include "base/clock.h"
 #include "base/fault.h"
 #include "core/base/message.h"
 #include "shared/copy_set.h"
@@ -36,6 +37,9 @@ typedef struct CopySetShared
 	bool made; /* false: no copy was ever here */
 	dsa_handle area;
 	dshash_table_handle table;
+
+	/* when a worker is to apply something, by shard_clock_now(); 0: nothing has come since it looked */
+	pg_atomic_uint64 apply_at[SHARD_MAX_DATABASES][SHARD_WORKER_SLOTS];
 } CopySetShared;
 
 typedef struct CopySetEntry
@@ -82,6 +86,9 @@ startup(void)
 	shared->lock = &GetNamedLWLockTranche(TRANCHE_NAME)->lock;
 	shared->tranche = shared->lock->tranche;
 	shared->made = false;
+	for (int i = 0; i < SHARD_MAX_DATABASES; i++)
+		for (int worker = 0; worker < SHARD_WORKER_SLOTS; worker++)
+			pg_atomic_init_u64(&shared->apply_at[i][worker], 0);
 }
 
 static dshash_parameters
@@ -297,15 +304,48 @@ shard_copy_end_found(const ShardCopySetKey *key, Oid extension, const ShardRepli
 		return;
 	if (entry->extension != extension)
 	{
-		int32 promise;
+		ShardReplicaCopy before;
 
 		entry->extension = extension;
 		SpinLockAcquire(&entry->mutex);
-		promise = entry->end.copy.promise;
+		before = entry->end.copy;
 		entry->end = (ShardCopyEnd){.copy = *copy};
-		(void) shard_replica_promise(&entry->end.copy, promise);
+		(void) shard_replica_promise(&entry->end.copy, before.promise);
+		entry->end.copy.applied = Min(before.applied, copy->end.turn);
+		entry->end.copy.released = entry->end.copy.applied;
 		SpinLockRelease(&entry->mutex);
 	}
+	dshash_release_lock(table, entry);
+}
+
+void
+shard_copy_end_load(const ShardCopySetKey *key, Oid extension, int64 applied)
+{
+	CopySetEntry *entry = attach(false) ? find(key, true) : NULL;
+
+	if (entry == NULL)
+		return;
+	if (entry->extension != extension)
+	{
+		entry->extension = InvalidOid;
+		SpinLockAcquire(&entry->mutex);
+		entry->end.copy.applied = applied;
+		SpinLockRelease(&entry->mutex);
+	}
+	dshash_release_lock(table, entry);
+}
+
+void
+shard_copy_end_applied(const ShardCopySetKey *key, int64 applied, int64 kept)
+{
+	CopySetEntry *entry = attach(false) ? find(key, true) : NULL;
+
+	if (entry == NULL)
+		return;
+	SpinLockAcquire(&entry->mutex);
+	shard_replica_applied(&entry->end.copy, applied);
+	entry->end.kept = Max(entry->end.kept, Min(kept, applied));
+	SpinLockRelease(&entry->mutex);
 	dshash_release_lock(table, entry);
 }
 
@@ -357,10 +397,11 @@ shard_copy_end_put(const ShardCopyPlace *place, const ShardReplicaCopy *copy)
 	SpinLockAcquire(&entry->mutex);
 	if (copy != NULL && entry->life == place->life)
 	{
-		int32 promise = entry->end.copy.promise;
+		ShardReplicaCopy before = entry->end.copy;
 
 		entry->end.copy = *copy;
-		(void) shard_replica_promise(&entry->end.copy, promise);
+		(void) shard_replica_promise(&entry->end.copy, before.promise);
+		entry->end.copy.applied = before.applied; /* the worker's, meanwhile */
 	}
 	entry->pins--;
 	SpinLockRelease(&entry->mutex);
@@ -377,6 +418,41 @@ shard_copy_end_keep(const ShardCopySetKey *key, int64 kept)
 	entry->end.kept = Max(entry->end.kept, kept);
 	SpinLockRelease(&entry->mutex);
 	dshash_release_lock(table, entry);
+}
+
+/* ---- when they are applied ------------------------------------------------------------------------ */
+
+void
+shard_copy_apply_soon(ShardDatabase *db, int lane)
+{
+	int worker = shard_shmem_lane_worker(db, lane);
+	uint64 none = 0;
+
+	if (pg_atomic_compare_exchange_u64(&shared->apply_at[shard_shmem_database_index(db)][worker],
+									   &none,
+									   (uint64) shard_clock_now() +
+										   SHARD_APPLY_MS * INT64CONST(1000)))
+		shard_shmem_wake_worker(db, worker);
+}
+
+static pg_atomic_uint64 *
+my_apply_at(void)
+{
+	ShardDatabase *db = shard_shmem_database();
+
+	return &shared->apply_at[shard_shmem_database_index(db)][shard_shmem_my_worker() - db->worker];
+}
+
+int64
+shard_copy_apply_at(void)
+{
+	return (int64) pg_atomic_read_u64(my_apply_at());
+}
+
+void
+shard_copy_apply_begin(void)
+{
+	(void) pg_atomic_exchange_u64(my_apply_at(), 0);
 }
 
 /* ---- all ------------------------------------------------------------------------------------------ */

@@ -76,10 +76,17 @@ extern bool shard_copy_end_get(const ShardCopySetKey *key, Oid extension, ShardC
 
 /*
  * The lane's worker: the end that log and tables have, at its start, or of a copy that is new here. What is known
- * already stays. Never fails, as the next three, which do nothing if there is no entry.
+ * already stays. Never fails, as the next five, which do nothing if there is no entry.
  */
 extern void
 shard_copy_end_found(const ShardCopySetKey *key, Oid extension, const ShardReplicaCopy *copy);
+
+/*
+ * A worker at its start, after put: what table shard.copy says of what is applied, which is released. Nothing happens if the
+ * end is known. And a backup's worker, after it has applied turns up to that one; records of turns below kept are needed no more.
+ */
+extern void shard_copy_end_load(const ShardCopySetKey *key, Oid extension, int64 applied);
+extern void shard_copy_end_applied(const ShardCopySetKey *key, int64 applied, int64 kept);
 
 /* The lane's worker, in its turn: nothing of an older epoch is stored any more. What an abort leaves does no harm. */
 extern void shard_copy_end_promise(const ShardCopySetKey *key, int32 epoch);
@@ -104,6 +111,16 @@ extern void shard_copy_end_put(const ShardCopyPlace *place, const ShardReplicaCo
 
 /* The home's worker, at any time: records of turns below are needed no more. Below the newest turn. */
 extern void shard_copy_end_keep(const ShardCopySetKey *key, int64 kept);
+
+/*
+ * There is something to be applied to copies in the lane (Q10): its worker does that, at the latest after SHARD_APPLY_MS. It is
+ * waked for the first one alone, so that it knows when. That worker: when, by shard_clock_now(), 0: nothing has come; and before it
+ * looks what there is: what comes from now on says so again.
+ */
+#define SHARD_APPLY_MS 200
+extern void shard_copy_apply_soon(ShardDatabase *db, int lane);
+extern int64 shard_copy_apply_at(void);
+extern void shard_copy_apply_begin(void);
 
 /*
  * All copies of a database, palloc'd, in no order; none: *count is 0. A set that is all zero is not known, since the lane's

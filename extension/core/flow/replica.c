@@ -175,6 +175,9 @@ shard_replica_told(ShardReplicaCopy *copy, int32 epoch, int64 released)
 int64
 shard_replica_may_apply(const ShardReplicaCopy *copy)
 {
+#ifdef SHARD_MUTANT_APPLIED_UNRELEASED
+	return copy->end.turn;
+#endif
 	return copy->released;
 }
 

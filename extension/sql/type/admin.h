@@ -70,6 +70,9 @@ extern bool shard_admin_table_lock(const ShardAdminType *type);
 extern bool shard_admin_table_watch(const ShardAdminType *type);
 extern void shard_admin_table_drop(const ShardAdminType *type);
 
+/* The state table, and that of copies, get another owner. */
+extern void shard_admin_table_own(const ShardAdminType *type, Oid owner);
+
 /*
  * Gives a type that is there a handler (admin_bind.c). Error 42804 if its states are of another type, unless theirs was
  * dropped and that one fits the rows.

@@ -181,7 +181,6 @@ shard_admin_owner_here(ShardAdminType *type, Oid owner)
 {
 	type->owner = owner;
 	shard_admin_check_functions(type);
-	if (get_rel_relkind(type->state_table) != '\0')
-		ATExecChangeOwner(type->state_table, owner, false, AccessExclusiveLock);
+	shard_admin_table_own(type, owner);
 	shard_admin_row_owner(type);
 }

@@ -14,6 +14,7 @@
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
+#include "commands/tablecmds.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
@@ -24,6 +25,7 @@
 #include "utils/typcache.h"
 
 #include "sql/type/admin.h"
+#include "entity/replica_table.h"
 #include "entity/state.h"
 #include "entity/state_door.h"
 #include "registry/statement.h"
@@ -177,14 +179,16 @@ of_index(Oid index)
 	Oid table = IndexGetRelation(index, true);
 	const char *name = OidIsValid(table) ? get_rel_name(table) : NULL;
 
-	return name != NULL ? quote_qualified_identifier(ENTITY_SCHEMA, name) : "that is gone";
+	return name != NULL
+			   ? quote_qualified_identifier(get_namespace_name(get_rel_namespace(table)), name)
+			   : "that is gone";
 }
 
 /* Another table of that name may have any states. */
 static void
-check_name_is_free(const ShardAdminType *type, const char *table)
+check_name_is_free(const ShardAdminType *type, const char *schema, const char *table)
 {
-	Oid other = get_relname_relid(type->name, get_namespace_oid(ENTITY_SCHEMA, false));
+	Oid other = get_relname_relid(type->name, get_namespace_oid(schema, false));
 	char kind = OidIsValid(other) ? get_rel_relkind(other) : '\0';
 
 	if (kind == '\0')
@@ -194,6 +198,11 @@ check_name_is_free(const ShardAdminType *type, const char *table)
 				(errcode(ERRCODE_DUPLICATE_TABLE), errmsg("relation %s already exists", table),
 				 errdetail("It is an index of table %s.", of_index(other)),
 				 errhint("Choose another name for the type, or rename the index.")));
+	if (strcmp(schema, SHARD_REPLICA_SCHEMA) == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_DUPLICATE_TABLE), errmsg("relation %s already exists", table),
+				 errdetail("A restored dump brings tables of copies, of which no home knows."),
+				 errhint("Drop it: copies are made anew.")));
 	ereport(ERROR,
 			(errcode(ERRCODE_DUPLICATE_TABLE), errmsg("relation %s already exists", table),
 			 errdetail("A restored dump brings state tables without their entity types."),
@@ -226,15 +235,15 @@ make_triggers(const char *table)
 	make_trigger(table, SHARD_TRUNCATED_TRIGGER, "BEFORE TRUNCATE ON %s FOR EACH STATEMENT");
 }
 
-/* Creates the table and gives it to the type's owner. */
-void
-shard_admin_table_create(ShardAdminType *type)
+/* Creates a table of states in a schema, and gives it to the type's owner. Returns it. */
+static Oid
+create_in(const ShardAdminType *type, const char *schema, const char *comment)
 {
-	const char *table = quote_qualified_identifier(ENTITY_SCHEMA, type->name);
+	const char *table = quote_qualified_identifier(schema, type->name);
 	const char *owner = quote_identifier(GetUserNameFromId(type->owner, false));
 	StringInfoData buf;
 
-	check_name_is_free(type, table);
+	check_name_is_free(type, schema, table);
 	initStringInfo(&buf);
 	appendStringInfo(&buf,
 					 "CREATE TABLE %s (shard int4 NOT NULL, entity_id text COLLATE \"C\" NOT NULL",
@@ -245,13 +254,37 @@ shard_admin_table_create(ShardAdminType *type)
 								 ", updated_at timestamptz NOT NULL DEFAULT now()"
 								 ", PRIMARY KEY (shard, entity_id)) WITH (" STORAGE_PARAMETERS ")");
 	run(buf.data);
-	run(psprintf("COMMENT ON TABLE %s IS %s", table,
-				 quote_literal_cstr(psprintf("state of the entities of type %s", type->name))));
+	run(psprintf("COMMENT ON TABLE %s IS %s", table, quote_literal_cstr(comment)));
 	run(psprintf("ALTER TABLE %s OWNER TO %s", table, owner));
 	close_to_others(table, owner);
-	if (is_watched(type))
-		make_triggers(table);
-	type->state_table = get_relname_relid(type->name, get_namespace_oid(ENTITY_SCHEMA, false));
+	return get_relname_relid(type->name, get_namespace_oid(schema, false));
+}
+
+/* The table of copies of a type with replicas; InvalidOid: there is none. */
+static Oid
+replica_table(const ShardAdminType *type)
+{
+	return get_relname_relid(type->name, get_namespace_oid(SHARD_REPLICA_SCHEMA, false));
+}
+
+/*
+ * Creates the state table, and, with replicas, that of copies; which stays, if a state table is created in place of one that
+ * was dropped.
+ */
+void
+shard_admin_table_create(ShardAdminType *type)
+{
+	bool again = OidIsValid(type->state_table);
+
+	type->state_table =
+		create_in(type, ENTITY_SCHEMA, psprintf("state of the entities of type %s", type->name));
+	if (!is_watched(type))
+		return;
+	make_triggers(quote_qualified_identifier(ENTITY_SCHEMA, type->name));
+	if (!again)
+		(void) create_in(type, SHARD_REPLICA_SCHEMA,
+						 psprintf("copies of states of type %s whose home is another node",
+								  type->name));
 }
 
 void
@@ -336,4 +369,18 @@ shard_admin_table_drop(const ShardAdminType *type)
 
 	if (name != NULL)
 		run(psprintf("DROP TABLE %s", name));
+	if (OidIsValid(replica_table(type)))
+		run(psprintf("DROP TABLE %s",
+					 quote_qualified_identifier(SHARD_REPLICA_SCHEMA, type->name)));
+}
+
+void
+shard_admin_table_own(const ShardAdminType *type, Oid owner)
+{
+	Oid replica = replica_table(type);
+
+	if (shard_admin_table_exists(type))
+		ATExecChangeOwner(type->state_table, owner, false, AccessExclusiveLock);
+	if (OidIsValid(replica))
+		ATExecChangeOwner(replica, owner, false, AccessExclusiveLock);
 }

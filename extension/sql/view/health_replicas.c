@@ -7,13 +7,28 @@
  */
 #include "postgres.h"
 
+#include "executor/spi.h"
+
 #include "core/map/set.h"
 #include "core/member/membership.h"
 #include "sql/cluster/cluster_view.h"
+#include "registry/security.h"
+#include "registry/statement.h"
 #include "shared/link_trouble.h"
 #include "sql/view/health.h"
 
 #include "base/compat.h"
+
+/* Copies here whose records are stored and not applied (Q10, Q32). */
+static const ShardStatement unapplied = {
+	"SELECT format('entity type \"%s\": %s here, such as that of shard %s, store what their homes ship and cannot"
+	" apply it: %s; the columns of shard_replica.%I have to be those of the state table, at all nodes, and what suspends"
+	" the type has to be mended',"
+	" t.type_name, CASE count(*) WHEN 1 THEN '1 copy' ELSE count(*) || ' copies' END, min(c.shard), c.problem, t.type_name)"
+	" FROM shard.copy c JOIN shard.type t USING (type_id) WHERE c.problem IS NOT NULL"
+	" GROUP BY t.type_name, c.problem ORDER BY t.type_name, c.problem LIMIT 10",
+	0,
+	{0}};
 
 /* Why nothing comes from the copy at a node. */
 typedef enum Away
@@ -140,6 +155,20 @@ check_outputs(ShardHealth *health, int32 self)
 							 trouble.error));
 }
 
+static void
+check_applied(ShardHealth *health)
+{
+	ShardSecurity security = {0};
+
+	SPI_connect();
+	shard_security_begin_system(&security);
+	shard_statement_once_read(&unapplied, NULL, 0);
+	for (uint64 i = 0; i < SPI_processed; i++)
+		shard_health_add(health, shard_statement_text(i, 1));
+	shard_security_end(&security);
+	SPI_finish();
+}
+
 void
 shard_health_replicas(ShardHealth *health, const ShardMap *map, ShardArena *arena, List *reports,
 					  int32 self)
@@ -171,6 +200,7 @@ shard_health_replicas(ShardHealth *health, const ShardMap *map, ShardArena *aren
 		}
 	}
 	check_outputs(health, self);
+	check_applied(health);
 	foreach (cell, reports)
 		check_copies(health, ((const ShardMemberReport *) lfirst(cell))->node);
 	foreach (cell, list)
