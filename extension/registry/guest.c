@@ -19,6 +19,7 @@
 #include "utils/portal.h"
 
 #include "base/guc.h"
+#include "core/entity/entity.h"
 #include "registry/guest.h"
 #include "registry/guest_timer.h"
 #include "registry/security.h"
@@ -236,10 +237,32 @@ late(const ShardType *type, ShardGuestKind kind)
 					errhint("%s", hint)));
 }
 
+/*
+ * The error of a stranger's code goes on. What it says passes by itself would be tried again in a worker for as long as he
+ * likes, and whoever has called him would stand still: there it is one that may pass, which has an end.
+ */
+static void
+rethrow(const ShardType *type, bool is_worker, MemoryContext caller)
+{
+	ErrorData *error;
+
+	if (!is_worker || shard_entity_hope(unpack_sql_state(geterrcode())) != SHARD_ENTITY_PASSES)
+		PG_RE_THROW();
+	MemoryContextSwitchTo(caller);
+	error = CopyErrorData();
+	FlushErrorState();
+	error->message =
+		psprintf("an extractor of entity type \"%s\" failed: %s", type->name, error->message);
+	error->sqlerrcode = ERRCODE_TRANSACTION_ROLLBACK;
+	ThrowErrorData(error);
+}
+
 void
 shard_guest_run(const ShardType *type, ShardGuestKind kind, ShardGuestCode code, void *argument)
 {
 	Guest guest = {.security = {0}};
+	MemoryContext caller = CurrentMemoryContext;
+	bool stranger;
 
 	note_portals(&guest);
 	shard_security_begin(&guest.security, type);
@@ -247,8 +270,8 @@ shard_guest_run(const ShardType *type, ShardGuestKind kind, ShardGuestCode code,
 		limit_lock_waits();
 	show_nothing(type->owner);
 	shard_guest_comes(Max(here, kind), type->owner, guest.security.saved_user);
-	guest.timer = shard_guest_timer_begin(type, kind == SHARD_GUEST_READS &&
-													guest.security.saved_user != type->owner);
+	stranger = kind == SHARD_GUEST_READS && guest.security.saved_user != type->owner;
+	guest.timer = shard_guest_timer_begin(type, stranger);
 	enter(&guest, kind);
 	PG_TRY();
 	{
@@ -261,7 +284,7 @@ shard_guest_run(const ShardType *type, ShardGuestKind kind, ShardGuestCode code,
 
 		leave(&guest);
 		if (!was_late || geterrcode() != ERRCODE_QUERY_CANCELED)
-			PG_RE_THROW();
+			rethrow(type, stranger && shard_guest_timer_is_worker(), caller);
 		FlushErrorState();
 		late(type, kind);
 	}

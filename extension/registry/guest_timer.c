@@ -105,12 +105,18 @@ shard_guest_timer_begin_for(int64 allowed_ms, int64 more_ms)
 	return begun;
 }
 
+bool
+shard_guest_timer_is_worker(void)
+{
+	return shard_owner_session_is_owners() && !shard_visitor_is_here();
+}
+
 TimestampTz
 shard_guest_timer_begin(const ShardType *type, bool stranger)
 {
 	int64 allowed_ms = type->handler_timeout / 1000;
 	int64 more_ms = Max((OVERDUE_TIMES - 1) * allowed_ms, OVERDUE_MS - allowed_ms);
-	bool worker = shard_owner_session_is_owners() && !shard_visitor_is_here();
+	bool worker = shard_guest_timer_is_worker();
 
 	if (worker && stranger)
 		allowed_ms = Min(allowed_ms, SHARD_GUEST_STRANGER_MS);

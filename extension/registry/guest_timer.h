@@ -22,5 +22,8 @@ extern TimestampTz shard_guest_timer_begin(const ShardType *type, bool stranger)
  */
 extern TimestampTz shard_guest_timer_begin_for(int64 allowed_ms, int64 more_ms);
 
+/* Is this process a region worker, whose handlers are called again when they have failed? */
+extern bool shard_guest_timer_is_worker(void);
+
 /* The guest goes. True: its time was over; a cancel that came of that is withdrawn. Raises nothing. */
 extern bool shard_guest_timer_end(TimestampTz begun);
