@@ -112,6 +112,32 @@ add_ticket(int64 ticket, XLogRecPtr lsn)
 }
 
 /*
+ * The home that an action tells, if it tells one. One that nobody can have decided is none, whoever says so: as a row of the
+ * log it would hold up its lane's worker for good.
+ */
+static bool
+get_fact(const ShardAction *action, ShardFact *fact)
+{
+	const ShardMapEntry *entry = action->entry;
+	ShardHomeRecord home;
+
+	if (action->kind != SHARD_ACTION_FACT || entry->key.kind != SHARD_MAP_HOME || entry->deleted ||
+		!shard_record_get_home(entry, &home))
+		return false;
+	*fact = shard_packet_fact(entry->key.a, entry->key.b, entry->n, &home);
+	if (shard_packet_fact_is_good(fact))
+		return true;
+	ereport(
+		LOG,
+		(errcode(ERRCODE_DATA_CORRUPTED),
+		 errmsg("shard: home of shard %d of type %d cannot have been decided, and is passed over",
+				fact->shard, fact->type_id),
+		 errdetail("It is said to be node %d in epoch %d, by version " INT64_FORMAT " of its key.",
+				   fact->node, fact->epoch, fact->n)));
+	return false;
+}
+
+/*
  * Carries out what has to be durable. SHARDS_STARTED for those that run already comes back as events.
  */
 static void
@@ -127,15 +153,12 @@ make_durable(ShardShardRef **active, int *n_active)
 	for (int i = 0; i < out->n_actions; i++)
 	{
 		const ShardAction *action = &out->actions[i];
-		ShardHomeRecord home;
 
 		if (action->kind == SHARD_ACTION_PERSIST)
 			ticket = action->ticket;
 		decided |= action->kind == SHARD_ACTION_DECISION;
-		if (action->kind == SHARD_ACTION_FACT && action->entry->key.kind == SHARD_MAP_HOME &&
-			!action->entry->deleted && shard_record_get_home(action->entry, &home))
-			facts[n_facts++] = shard_packet_fact(action->entry->key.a, action->entry->key.b,
-												 action->entry->n, &home);
+		if (get_fact(action, &facts[n_facts]))
+			n_facts++;
 	}
 	if (ticket == 0 && n_facts == 0 && !decided)
 		return;

@@ -27,7 +27,7 @@ decode(const char *bytes, size_t length, ShardControl *message)
 static ShardControl
 full_message(void)
 {
-	static ShardMapEntry entries[] = {{{SHARD_MAP_HOME, 5, -1}, 9, false, 3, "x\0y"},
+	static ShardMapEntry entries[] = {{{SHARD_MAP_HOME, 5, 1}, 9, false, 3, "x\0y"},
 									  {{SHARD_MAP_PIN, 0, 7}, PG_INT64_MAX, true, 0, ""}};
 	static ShardShardRef shards[] = {{1, 2, 3, 4}, {-1, PG_INT32_MIN, PG_INT32_MAX, PG_INT64_MIN}};
 	static int32 nodes[] = {1, 2, 3};
@@ -153,6 +153,31 @@ test_bad_lists(void)
 		pfree(out.data);
 	}
 	ok(true, "counts beyond the message are refused");
+}
+
+/* P78: a key that nothing has; a home under it would become a fact that its lane's worker refuses for ever. */
+static void
+test_bad_keys(void)
+{
+	static const ShardMapKey keys[] = {{0, 1, 2}, {SHARD_MAP_HOME, -9, 2}, {SHARD_MAP_HOME, 9, -9}};
+
+	for (int i = 0; i < (int) lengthof(keys); i++)
+	{
+		ShardMapEntry entry = {{SHARD_MAP_HOME, 9, 9}, 7, false, 0, ""};
+		ShardControl message = {.kind = SHARD_CONTROL_LEARN, .n_entries = 1, .entries = &entry};
+		ShardControl got;
+		StringInfoData out;
+
+		initStringInfo(&out);
+		shard_control_encode(&out, &message);
+		ok(decode(out.data, out.len, &got), "an entry");
+		entry.key = keys[i];
+		resetStringInfo(&out);
+		shard_control_encode(&out, &message);
+		ok(!decode(out.data, out.len, &got), "none with key %d %d %d", keys[i].kind, keys[i].a,
+		   keys[i].b);
+		pfree(out.data);
+	}
 }
 
 /* A list of so many of the smallest elements. */
@@ -289,6 +314,7 @@ main(void)
 	test_round_trip();
 	test_kinds();
 	test_bad_lists();
+	test_bad_keys();
 	test_long_lists();
 	test_header();
 	test_largest_map();

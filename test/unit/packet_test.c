@@ -463,12 +463,30 @@ test_noise(void)
 	pfree(out.data);
 }
 
+/* P78: what a map says of a home may be anything. */
+static void
+test_facts_of_homes(void)
+{
+	ShardHomeRecord home = {.epoch = 3, .n_nodes = 1, .nodes = {2}, .want = 1};
+	ShardFact fact = shard_packet_fact(1, 2, 9, &home);
+
+	ok(shard_packet_fact_is_good(&fact), "a home is a fact");
+	fact = shard_packet_fact(1, -2, 9, &home);
+	ok(!shard_packet_fact_is_good(&fact), "one of no shard is none");
+	fact = shard_packet_fact(0, 2, 9, &home);
+	ok(!shard_packet_fact_is_good(&fact), "one of no type is none");
+	home.lost = 4;
+	fact = shard_packet_fact(1, 2, 9, &home);
+	ok(!shard_packet_fact_is_good(&fact), "one that has lost an epoch to come is none");
+}
+
 int
 main(void)
 {
 	test_round_trips();
 	test_fields();
 	test_bad_numbers();
+	test_facts_of_homes();
 	test_bad_parcels();
 	test_header();
 	test_sections();

@@ -271,6 +271,12 @@ done_fields(ShardFields *fields, ShardDone *done)
 SHARD_FIELDS_CODEC(shard_packet_put_fact, shard_packet_get_fact, ShardFact, fact)
 SHARD_FIELDS_CODEC(shard_packet_put_done, shard_packet_get_done, ShardDone, done)
 
+bool
+shard_packet_fact_is_good(const ShardFact *fact)
+{
+	return good_fact(fact);
+}
+
 void
 shard_packet_set_fact(ShardFact *fact, const ShardHomeRecord *home)
 {

@@ -71,6 +71,9 @@ shard_packet_fact(int32 type_id, int32 shard, int64 n, const ShardHomeRecord *ho
 /* The set of a fact is that of a decided home, whatever it was before: what a caller tells of it is not looked at (T6). */
 extern void shard_packet_set_fact(ShardFact *fact, const ShardHomeRecord *home);
 
+/* Can it have been decided? Only such a fact may be put; one that is not is refused wherever it is read. */
+extern bool shard_packet_fact_is_good(const ShardFact *fact);
+
 extern void shard_packet_put_fact(StringInfo out, const ShardFact *fact);
 extern bool shard_packet_get_fact(ShardReader *reader, ShardFact *fact);
 

@@ -214,8 +214,8 @@ entry_fields(ShardFields *fields, ShardMapEntry *entry)
 	}
 	entry->deleted = length & 1;
 	length >>= 1;
-	if (entry->key.kind <= 0 || entry->n < 0 || length > PG_INT32_MAX ||
-		length > (uint64) (reader->end - reader->at))
+	if (entry->key.kind <= 0 || entry->key.a < 0 || entry->key.b < 0 || entry->n < 0 ||
+		length > PG_INT32_MAX || length > (uint64) (reader->end - reader->at))
 	{
 		reader->failed = true;
 		return;
