@@ -1,64 +1,104 @@
 /*
  * check_copy.c
- *		Checkers of mode copies: VR1 and VR3 to VR8, and that each message has one effect. They see all nodes.
+ *		Checkers of mode copies: VR1 and VR3 to VR9, and that each message has one effect. They see all nodes.
  */
 #include "copies.h"
 
 #define KEY(...) ((StoreKey){{__VA_ARGS__}})
 
 static const TurnRow *
-durable_turn(const BackupNode *backup, int32 shard, int64 turn)
+durable_turn(const Node *node, int32 shard, int64 turn)
 {
-	const TurnRow *row = store_get(backup->store, NULL, T_TURN, KEY(shard, turn));
+	const TurnRow *row = store_get(node->store, NULL, T_TURN, KEY(shard, turn));
 
-	if (row == NULL || store_row_lsn(row) > store_flushed(backup->store))
+	if (row == NULL || store_row_lsn(row) > store_flushed(node->store))
 		return NULL;
 	return row;
 }
 
 /* Its record has gone, for all that it did is in the tables. */
 static bool
-has_applied(const BackupNode *backup, int32 shard, int64 turn)
+has_applied(const Node *node, int32 shard, int64 turn)
 {
-	const ShardReplicaCopy *copy = store_get(backup->store, NULL, T_COPY, KEY(shard));
+	const CopyRow *row = store_get(node->store, NULL, T_COPY, KEY(shard));
 
-	return copy != NULL && turn <= copy->applied &&
-		   store_get(backup->store, NULL, T_TURN, KEY(shard, turn)) == NULL;
+	return row != NULL && turn <= row->copy.applied &&
+		   store_get(node->store, NULL, T_TURN, KEY(shard, turn)) == NULL;
 }
 
-/* The turn as its home has it, or as it was released before. */
-static const char *
-bytes_of(const CopiesWorld *world, int32 shard, int64 turn, int *length)
-{
-	const Truth *truth = &world->truths[shard][turn];
-	const KeptRecord *kept = &world->home.shards[shard].records[turn % COPIES_TURNS];
+/* What was shipped of a record: its bytes are followed by the length of its inputs, of which a copy has none. */
+#define is_same_turn(row, bytes_of, length) \
+	((row)->shipped == (length) -4 && memcmp((row)->bytes, bytes_of, (row)->shipped) == 0)
 
-	*length = truth->bytes != NULL ? truth->length : kept->length;
-	return truth->bytes != NULL ? truth->bytes : kept->bytes;
+/* A member of the newest set. */
+static const Node *
+member(const CopiesWorld *world, int i)
+{
+	return &world->nodes[world->facts[world->n].home.nodes[i] - 1];
 }
 
-/* VR1, VR7: all of the set have it, durably, before anybody hears of it. */
+/* A home that was put back lacks what was shown before (Q23); the others have it. */
+static bool
+is_excused(const CopiesWorld *world, const Node *node)
+{
+	return world->restored && node == copies_home(world);
+}
+
+static int
+count_members(const CopiesWorld *world)
+{
+	return world->facts[world->n].home.n_nodes;
+}
+
+/* VR1, VR7: all of the newest set have it, durably, before anybody hears of it; whoever shows it, and whatever home that was. */
 void
-copies_check_shown(CopiesWorld *world, int32 shard, int64 turn, const char *what)
+copies_check_shown(CopiesWorld *world, const Node *home, int32 shard, int64 turn, const char *what)
 {
-	int length;
-	const char *bytes;
+	const Truth *truth = &world->truths[shard][Min(Max(turn, 0), COPIES_TURNS - 1)];
+	const KeptRecord *kept;
+	const char *bytes = truth->bytes;
+	int length = truth->length;
 
 	if (turn <= 0 || turn >= COPIES_TURNS)
 		return;
-	bytes = bytes_of(world, shard, turn, &length);
-	for (int i = 0; i < world->n_backups; i++)
+	kept = &home->shards[shard].records[turn % COPIES_TURNS];
+	if (bytes == NULL)
 	{
-		const TurnRow *row = durable_turn(&world->backups[i], shard, turn);
-
-		if (has_applied(&world->backups[i], shard, turn))
-			continue;
-		if (row == NULL || bytes == NULL || row->length != length ||
-			memcmp(row->bytes, bytes, length) != 0)
-			check_fail(world->check,
-					   "VR7: %s of shard %d shows turn " INT64_FORMAT ", which backup %d %s", what,
-					   shard, turn, i, row == NULL ? "has not stored" : "has otherwise");
+		bytes = kept->bytes;
+		length = kept->length;
 	}
+	else if (kept->bytes != NULL && turn >= home->shards[shard].replica.kept &&
+			 (kept->length != length || memcmp(kept->bytes, bytes, length) != 0))
+		check_fail(world->check,
+				   "VR4: %s of shard %d shows turn " INT64_FORMAT
+				   " of node %d, which was released otherwise",
+				   what, shard, turn, home->index + 1);
+	for (int i = 0; i < count_members(world); i++)
+	{
+		const Node *node = member(world, i);
+		const TurnRow *row = durable_turn(node, shard, turn);
+
+		if (is_excused(world, node) || has_applied(node, shard, turn))
+			continue;
+		if (row == NULL || bytes == NULL || !is_same_turn(row, bytes, length))
+			check_fail(world->check,
+					   "VR7: %s of shard %d shows turn " INT64_FORMAT ", which node %d %s", what,
+					   shard, turn, node->index + 1,
+					   row == NULL ? "has not stored" : "has otherwise");
+	}
+}
+
+/* P3: what comes from one sender is handled in the order in which it was sent. */
+static void
+check_order_of(CopiesWorld *world, int32 shard, int64 id)
+{
+	int64 *newest = &world->newest[shard][world->senders[id]];
+
+	if (id <= *newest)
+		check_fail(world->check,
+				   "P3: shard %d handles message " INT64_FORMAT " behind " INT64_FORMAT, shard, id,
+				   *newest);
+	*newest = Max(*newest, id);
 }
 
 /* What the turn took in, by its marks (VR5): each message that the other node told up to its mark, in order; inputs have one. */
@@ -84,6 +124,8 @@ check_taken(CopiesWorld *world, int32 shard, ShardReader sections)
 			memcpy(&id, image.row, sizeof(id));
 			if (++world->handled[id] > 1)
 				check_fail(world->check, "P2: message " INT64_FORMAT " was handled twice", id);
+			else
+				check_order_of(world, shard, id);
 			has_input |= world->kinds[id] == LOG_INPUT;
 		}
 		while (kind == SHARD_TURN_MARKS && shard_turn_get_mark(&items, &mark))
@@ -108,9 +150,9 @@ check_taken(CopiesWorld *world, int32 shard, ShardReader sections)
 
 /* Turns that are released now, in their order; what was released stays what it was (VR4). */
 void
-copies_check_released(CopiesWorld *world, int32 shard)
+copies_check_released(CopiesWorld *world, const Node *node, int32 shard)
 {
-	const HomeShard *home = &world->home.shards[shard];
+	const HomeShard *home = &node->shards[shard];
 	int64 upto = Min(home->replica.released, COPIES_TURNS - 1);
 
 	for (int64 turn = world->released[shard] + 1; turn <= upto; turn++)
@@ -121,7 +163,7 @@ copies_check_released(CopiesWorld *world, int32 shard)
 		ShardTurnRecord record;
 		ShardTurnFault fault;
 
-		copies_check_shown(world, shard, turn, "a reply");
+		copies_check_shown(world, node, shard, turn, "a reply");
 		if (kept->bytes == NULL || !shard_turn_record_next(&reader, &record, &fault) ||
 			record.turn != turn || record.shard != shard)
 		{
@@ -140,11 +182,11 @@ copies_check_released(CopiesWorld *world, int32 shard)
 
 /* VR6, VR7: an output in the log. */
 void
-copies_check_appended(CopiesWorld *world, int32 shard, const Output *output)
+copies_check_appended(CopiesWorld *world, const Node *home, int32 shard, const Output *output)
 {
 	int64 *content = &world->contents[shard][Min(output->oseq, COPIES_TURNS - 1)];
 
-	copies_check_shown(world, shard, output->turn, "an output");
+	copies_check_shown(world, home, shard, output->turn, "an output");
 	if (*content != 0 && *content != output->id)
 		check_fail(world->check, "VR6: output " INT64_FORMAT " of shard %d has two contents",
 				   output->oseq, shard);
@@ -159,13 +201,17 @@ copies_check_received(CopiesWorld *world, int32 shard, int64 oseq, int64 id)
 				   oseq, shard);
 	if (++world->received[id] > 1)
 		check_fail(world->check, "P2: message " INT64_FORMAT " was received twice", id);
+	else if (id <= world->newest_received[shard])
+		check_fail(world->check, "P3: output " INT64_FORMAT " of shard %d came out of order", oseq,
+				   shard);
+	world->newest_received[shard] = Max(world->newest_received[shard], id);
 }
 
 /* A backup has stored something: (epoch, turn) has one content, and only what is released is known as such (VR3, VR4). */
 void
-copies_check_copy(CopiesWorld *world, BackupNode *backup, int32 shard)
+copies_check_copy(CopiesWorld *world, const Node *backup, int32 shard)
 {
-	const ShardReplicaCopy *copy = &backup->copies[shard];
+	const ShardReplicaCopy *copy = &backup->copies[shard].copy;
 	ShardTurnPoint *stored = &world->stored[shard][copy->end.turn % COPIES_TURNS];
 
 	if (stored->turn == copy->end.turn && stored->epoch == copy->end.epoch &&
@@ -175,18 +221,18 @@ copies_check_copy(CopiesWorld *world, BackupNode *backup, int32 shard)
 	*stored = copy->end;
 	if (copy->applied > copy->released)
 		check_fail(world->check,
-				   "VR3: backup %d has applied turn " INT64_FORMAT
+				   "VR3: node %d has applied turn " INT64_FORMAT
 				   " of shard %d, released is " INT64_FORMAT,
-				   backup->index, copy->applied, shard, copy->released);
+				   backup->index + 1, copy->applied, shard, copy->released);
 	if (copy->released > world->released[shard])
 		check_fail(world->check,
-				   "VR3: backup %d takes turn " INT64_FORMAT " of shard %d for released",
-				   backup->index, copy->released, shard);
+				   "VR3: node %d takes turn " INT64_FORMAT " of shard %d for released",
+				   backup->index + 1, copy->released, shard);
 }
 
 /* VR8: an output of an applied turn is there until it is done. */
 static void
-check_undone(CopiesWorld *world, const BackupNode *backup, int32 shard, int64 oseq,
+check_undone(CopiesWorld *world, const Node *backup, int32 shard, int64 oseq,
 			 const ShardTurnOutput *output)
 {
 	const UndoneRow *undone = store_get(backup->store, NULL, T_UNDONE, KEY(shard, oseq));
@@ -197,18 +243,19 @@ check_undone(CopiesWorld *world, const BackupNode *backup, int32 shard, int64 os
 		return;
 	if (undone == NULL || undone->id != id)
 		check_fail(world->check,
-				   "VR8: backup %d has no more output " INT64_FORMAT
+				   "VR8: node %d has no more output " INT64_FORMAT
 				   " of shard %d, which is not done",
-				   backup->index, oseq, shard);
+				   backup->index + 1, oseq, shard);
 }
 
 /* VR3: its rows are what released turns made, up to the one that it says, and nothing else. */
 void
-copies_check_applied(CopiesWorld *world, const BackupNode *backup, int32 shard)
+copies_check_applied(CopiesWorld *world, const Node *backup, int32 shard)
 {
+	int64 upto = Max(backup->copies[shard].copy.applied, backup->copies[shard].shows);
 	int64 count = 0;
 
-	for (int64 turn = 1; turn <= Min(backup->copies[shard].applied, world->released[shard]); turn++)
+	for (int64 turn = 1; turn <= Min(upto, world->released[shard]); turn++)
 	{
 		const Truth *truth = &world->truths[shard][turn];
 		ShardReader reader = {truth->bytes, truth->bytes + truth->length, false};
@@ -232,27 +279,63 @@ copies_check_applied(CopiesWorld *world, const BackupNode *backup, int32 shard)
 
 				if (id == NULL || memcmp(id, image.row, sizeof(*id)) != 0)
 					check_fail(world->check,
-							   "VR3: backup %d has not applied turn " INT64_FORMAT " of shard %d",
-							   backup->index, turn, shard);
+							   "VR3: node %d has not applied turn " INT64_FORMAT " of shard %d",
+							   backup->index + 1, turn, shard);
 			}
 			while (kind == SHARD_TURN_OUTPUTS && shard_turn_get_output(&items, &output))
 				check_undone(world, backup, shard, oseq++, &output);
 		}
 	}
-	if (store_get(backup->store, NULL, T_STATE, KEY(shard, count)) != NULL)
-		check_fail(world->check, "VR3: backup %d has rows of no applied turn of shard %d",
-				   backup->index, shard);
+	if (upto <= world->released[shard] &&
+		store_get(backup->store, NULL, T_STATE, KEY(shard, count)) != NULL)
+		check_fail(world->check, "VR3: node %d has rows of no applied turn of shard %d",
+				   backup->index + 1, shard);
 }
 
-void
-copies_check_stopped(CopiesWorld *world)
+/* VR1: everything that was released is at each of the newest set. */
+static void
+check_set(CopiesWorld *world)
 {
 	for (int32 shard = 0; shard < COPIES_SHARDS; shard++)
 	{
-		world->stopped_turn[shard] = world->home.shards[shard].seal;
-		copies_check_shown(world, shard, world->stopped_turn[shard], "a seal");
+		for (int64 turn = 1; turn <= world->released[shard]; turn++)
+		{
+			const Truth *truth = &world->truths[shard][turn];
+
+			for (int i = 0; i < count_members(world); i++)
+			{
+				const Node *node = member(world, i);
+				const TurnRow *row = durable_turn(node, shard, turn);
+
+				if (is_excused(world, node) || has_applied(node, shard, turn))
+					continue;
+				if (row == NULL || !is_same_turn(row, truth->bytes, truth->length))
+					check_fail(world->check,
+							   "VR1: node %d has lost released turn " INT64_FORMAT " of shard %d",
+							   node->index + 1, turn, shard);
+			}
+		}
 	}
-	world->stopped_epoch = world->home.own.epoch;
+}
+
+/* VR9: below min_insync only by a decision that may. */
+void
+copies_check_decided(CopiesWorld *world)
+{
+	if (count_members(world) == 0 || (!world->runs && count_members(world) < COPIES_MIN_INSYNC))
+		check_fail(world->check, "VR9: a set of %d", count_members(world));
+	check_set(world);
+}
+
+void
+copies_check_stopped(CopiesWorld *world, const Node *home)
+{
+	for (int32 shard = 0; shard < COPIES_SHARDS; shard++)
+	{
+		world->stopped_turn[shard] = home->shards[shard].seal;
+		copies_check_shown(world, home, shard, world->stopped_turn[shard], "a seal");
+	}
+	world->stopped_epoch = home->own.own.epoch;
 }
 
 /* Nothing follows a seal in its epoch. */
@@ -266,56 +349,45 @@ copies_check_made(CopiesWorld *world, int32 shard, const ShardTurnRecord *record
 				   record->turn, record->epoch);
 }
 
-/* VR8: an input is in its node's log until its turn is released. */
+/* What waits at a node, or was taken in there by a turn that is not released. */
 static void
-check_inputs(CopiesWorld *world)
+find_inputs(CopiesWorld *world, const Node *node, bool *there)
 {
-	static bool there[COPIES_IDS];
-	const Store *store = world->home.store;
 	StoreKey key = KEY(0);
 	const LogRow *row;
+	const int64 *id;
 
-	memset(there, 0, sizeof(there));
-	while ((row = store_at_or_next(store, NULL, T_LOG, &key)) != NULL)
+	while ((row = store_at_or_next(node->store, NULL, T_LOG, &key)) != NULL)
 	{
 		if (row->kind == LOG_INPUT)
 		{
 			there[row->id] = true;
-			world->reported[row->id] |= store_row_lsn(row) <= store_flushed(store);
+			world->reported[row->id] |= store_row_lsn(row) <= store_flushed(node->store);
 		}
 		key.k[3]++;
 	}
+	key = KEY(0);
+	while ((id = store_at_or_next(node->store, NULL, T_PARKED, &key)) != NULL)
+	{
+		there[*id] = true;
+		key.k[3]++;
+	}
+}
+
+/* VR8: an input is at its node until its turn is released. */
+static void
+check_inputs(CopiesWorld *world)
+{
+	static bool there[COPIES_IDS];
+
+	memset(there, 0, sizeof(there));
+	for (int i = 0; i < world->n_nodes; i++)
+		find_inputs(world, &world->nodes[i], there);
 	for (int64 id = 1; id <= world->ids; id++)
 		if (world->reported[id] && !there[id] && world->handled[id] == 0)
 			check_fail(world->check,
 					   "VR8: message " INT64_FORMAT " left its node before its turn was released",
 					   id);
-}
-
-/* Everything that was released is at each of the set. */
-static void
-check_set(CopiesWorld *world)
-{
-	for (int32 shard = 0; shard < COPIES_SHARDS; shard++)
-	{
-		for (int64 turn = 1; turn <= world->released[shard]; turn++)
-		{
-			const Truth *truth = &world->truths[shard][turn];
-
-			for (int i = 0; i < world->n_backups; i++)
-			{
-				const TurnRow *row = durable_turn(&world->backups[i], shard, turn);
-
-				if (has_applied(&world->backups[i], shard, turn))
-					continue;
-				if (row == NULL || row->length != truth->length ||
-					memcmp(row->bytes, truth->bytes, row->length) != 0)
-					check_fail(world->check,
-							   "VR1: backup %d has lost released turn " INT64_FORMAT " of shard %d",
-							   i, turn, shard);
-			}
-		}
-	}
 }
 
 void
@@ -326,83 +398,4 @@ copies_check_step(CopiesWorld *world)
 		check_inputs(world);
 	if (world->steps % 128 == 0)
 		check_set(world);
-}
-
-/* Outputs of released turns came to their end; those of turns that were not are nobody's. */
-static void
-check_outputs(CopiesWorld *world, int32 shard, ShardReader sections)
-{
-	ShardReader items;
-	ShardTurnOutput output;
-	int32 kind;
-	bool mandatory;
-
-	while (shard_turn_record_section_next(&sections, &kind, &mandatory, &items))
-	{
-		while (kind == SHARD_TURN_OUTPUTS && shard_turn_get_output(&items, &output))
-		{
-			int64 id;
-
-			memcpy(&id, output.payload, sizeof(id));
-			if (output.type_id == COPIES_PLAIN ? world->received[id] != 1 : world->handled[id] != 1)
-				check_fail(world->check, "P1: output " INT64_FORMAT " of shard %d was lost", id,
-						   shard);
-		}
-	}
-}
-
-/* The records of a shard, one after the other, make its state. */
-static void
-check_state(CopiesWorld *world, int32 shard)
-{
-	const Store *store = world->home.store;
-	int64 count = 0;
-
-	for (int64 turn = 1; turn <= world->released[shard]; turn++)
-	{
-		const Truth *truth = &world->truths[shard][turn];
-		ShardReader reader = {truth->bytes, truth->bytes + truth->length, false};
-		ShardReader sections;
-		ShardReader items;
-		ShardTurnRecord record;
-		ShardTurnFault fault;
-		ShardTurnImage image;
-		int32 kind;
-		bool mandatory;
-
-		shard_turn_record_next(&reader, &record, &fault);
-		sections = record.sections;
-		check_outputs(world, shard, sections);
-		while (shard_turn_record_section_next(&sections, &kind, &mandatory, &items))
-		{
-			while (kind == SHARD_TURN_IMAGES && shard_turn_get_image(&items, &image))
-			{
-				const int64 *id = store_get(store, NULL, T_STATE, KEY(shard, count++));
-
-				if (id == NULL || memcmp(id, image.row, sizeof(*id)) != 0)
-					check_fail(world->check,
-							   "VR4: shard %d and its records differ at " INT64_FORMAT, shard,
-							   count - 1);
-			}
-		}
-	}
-	if (store_get(store, NULL, T_STATE, KEY(shard, count)) != NULL)
-		check_fail(world->check, "VR4: shard %d has states that no record has", shard);
-}
-
-void
-copies_check_end(CopiesWorld *world)
-{
-	check_set(world);
-	for (int32 shard = 0; shard < COPIES_SHARDS; shard++)
-	{
-		check_state(world, shard);
-		for (int64 n = 1; n <= world->told[shard]; n++)
-			if (world->handled[world->told_ids[shard][n]] != 1)
-				check_fail(world->check, "P1: number " INT64_FORMAT " for shard %d was lost", n,
-						   shard);
-	}
-	for (int64 id = 1; id <= world->ids; id++)
-		if (world->reported[id] && world->handled[id] != 1)
-			check_fail(world->check, "P1: message " INT64_FORMAT " was lost", id);
 }

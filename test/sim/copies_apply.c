@@ -1,6 +1,6 @@
 /*
  * copies_apply.c
- *		A backup's worker in mode copies: it applies what is released, and forgets records that are applied (Q10).
+ *		Rows of records in mode copies; a backup's worker applies what is released, and forgets records that are applied (Q10).
  */
 #include "copies.h"
 
@@ -23,8 +23,45 @@ forget_outputs(StoreTransaction *tx, const Store *store, int32 shard, const Shar
 	}
 }
 
-static void
-apply_record(StoreTransaction *tx, const Store *store, const ShardTurnRecord *record)
+/* A record as a node has it. */
+bool
+copies_row_record(const TurnRow *row, ShardTurnRecord *record)
+{
+	ShardReader reader = {row->bytes, row->bytes + row->length, false};
+	ShardTurnFault fault;
+
+	return shard_turn_record_next(&reader, record, &fault);
+}
+
+bool
+copies_read_turn(const Store *store, const StoreTransaction *tx, int32 shard, int64 turn,
+				 ShardTurnRecord *record)
+{
+	const TurnRow *row = store_get(store, tx, T_TURN, KEY(shard, turn));
+
+	return row != NULL && copies_row_record(row, record);
+}
+
+/* As it is shipped. */
+void
+copies_store_record(StoreTransaction *tx, int32 shard, const ShardTurnRecord *record)
+{
+	StringInfoData bytes;
+	TurnRow row;
+
+	initStringInfo(&bytes);
+	shard_turn_record_ship(&bytes, record);
+	memset(&row, 0, sizeof(row));
+	row.length = bytes.len;
+	row.shipped = record->shipped_len;
+	memcpy(row.bytes, bytes.data, Min(bytes.len, COPIES_ROW));
+	pfree(bytes.data);
+	store_put(tx, T_TURN, KEY(shard, record->turn), &row);
+}
+
+/* What a record says goes to the tables. Its bytes must not be in the table that is written here. */
+void
+copies_apply_record(StoreTransaction *tx, const Store *store, const ShardTurnRecord *record)
 {
 	ShardReader sections = record->sections;
 	ShardReader items;
@@ -37,7 +74,10 @@ apply_record(StoreTransaction *tx, const Store *store, const ShardTurnRecord *re
 		ShardTurnImage image;
 		ShardTurnOutput output;
 		ShardTurnDone done;
+		ShardStamp mark;
 
+		while (kind == SHARD_TURN_MARKS && shard_turn_get_mark(&items, &mark))
+			store_put(tx, T_MARK, KEY(record->shard, mark.kind, mark.a, mark.b), &mark.seq);
 		while (kind == SHARD_TURN_IMAGES && shard_turn_get_image(&items, &image))
 		{
 			char entity[24];
@@ -49,7 +89,7 @@ apply_record(StoreTransaction *tx, const Store *store, const ShardTurnRecord *re
 		}
 		while (kind == SHARD_TURN_OUTPUTS && shard_turn_get_output(&items, &output))
 		{
-			UndoneRow undone = {output.type_id, output.shard, 0};
+			UndoneRow undone = {output.type_id, output.shard, 0, record->turn};
 
 			memcpy(&undone.id, output.payload, sizeof(undone.id));
 #ifndef SHARD_MUTANT_COPY_FORGETS_OUTPUTS
@@ -62,36 +102,36 @@ apply_record(StoreTransaction *tx, const Store *store, const ShardTurnRecord *re
 	}
 }
 
-/* Some turns: their rows, and how far that is, in one transaction. No call is between judging and its commit. */
+/*
+ * Some turns: their rows, and how far that is, in one transaction. No call is between judging and its commit. Rows that were taken
+ * from a home show some turns already.
+ */
 static bool
-apply(CopiesWorld *world, BackupNode *backup, int32 shard)
+apply(CopiesWorld *world, Node *backup, int32 shard)
 {
-	ShardReplicaCopy twin = backup->copies[shard];
-	int64 most = twin.applied + 1 + copies_random(world, APPLY_TURNS);
-	int64 upto = shard_replica_may_apply(&twin);
+	CopyRow twin = backup->copies[shard];
+	int64 most = twin.copy.applied + 1 + copies_random(world, APPLY_TURNS);
+	int64 upto = shard_replica_may_apply(&twin.copy);
 	StoreTransaction *tx;
 
 #ifdef SHARD_MUTANT_APPLIED_BEFORE_RELEASED
-	upto = twin.end.turn;
+	upto = twin.copy.end.turn;
 #endif
 	upto = Min(upto, most);
-	if (upto <= twin.applied)
+	if (upto <= twin.copy.applied)
 		return false;
 	tx = store_begin(backup->store);
-	for (int64 turn = twin.applied + 1; turn <= upto; turn++)
+	for (int64 turn = Max(twin.copy.applied, twin.shows) + 1; turn <= upto; turn++)
 	{
-		TurnRow row = *(const TurnRow *) store_get(backup->store, tx, T_TURN, KEY(shard, turn));
-		ShardReader reader = {row.bytes, row.bytes + row.length, false};
 		ShardTurnRecord record;
-		ShardTurnFault fault;
 
-		if (shard_turn_record_next(&reader, &record, &fault))
-			apply_record(tx, backup->store, &record);
+		if (copies_read_turn(backup->store, tx, shard, turn, &record))
+			copies_apply_record(tx, backup->store, &record);
 	}
 #ifdef SHARD_MUTANT_APPLIED_BEFORE_RELEASED
-	twin.applied = upto;
+	twin.copy.applied = upto;
 #else
-	shard_replica_applied(&twin, upto);
+	shard_replica_applied(&twin.copy, upto);
 #endif
 	store_put(tx, T_COPY, KEY(shard), &twin);
 	store_commit(tx);
@@ -103,9 +143,9 @@ apply(CopiesWorld *world, BackupNode *backup, int32 shard)
 
 /* Records that are applied go, but for the newest one (Q5). */
 static bool
-forget(BackupNode *backup, int32 shard)
+forget(Node *backup, int32 shard)
 {
-	const ShardReplicaCopy *copy = &backup->copies[shard];
+	const ShardReplicaCopy *copy = &backup->copies[shard].copy;
 	StoreTransaction *tx = store_begin(backup->store);
 	StoreKey key = KEY(shard, 0);
 
@@ -120,11 +160,11 @@ forget(BackupNode *backup, int32 shard)
 }
 
 bool
-copies_backup_apply(CopiesWorld *world, BackupNode *backup)
+copies_backup_apply(CopiesWorld *world, Node *backup)
 {
 	int32 shard = (int32) copies_random(world, COPIES_SHARDS);
 
-	if (backup->lock >= 0)
+	if (backup->lock >= 0 || backup->own.own.state != SHARD_TAKEOVER_BACKUP)
 		return false;
 	if (copies_percent(world, 20))
 		return forget(backup, shard);

@@ -1,6 +1,6 @@
 /*
  * copies_turn.c
- *		The home's worker in mode copies: what its memory is made of at the start, and a turn (Q5, Q28 to Q31).
+ *		A worker in mode copies: what a home's memory is made of at the start, and turns (Q5, Q19, Q28 to Q31).
  *
  * A turn is one transaction in two steps, so that the process may die, or stand still, before its commit: then there is no turn.
  */
@@ -10,12 +10,6 @@
 #define TURN_MESSAGES 4
 
 /* ---- at the start ---------------------------------------------------------------------------- */
-
-static HomeShard *
-shard_of(CopiesWorld *world, int32 shard)
-{
-	return &world->home.shards[shard];
-}
 
 static void
 add_output(HomeShard *shard, const Output *output)
@@ -38,17 +32,8 @@ take_done(HomeShard *shard, const ShardTurnDone *done)
 	}
 }
 
-static int64
-id_at(const char *bytes, int length)
-{
-	int64 id = 0;
-
-	memcpy(&id, bytes, Min(length, (int) sizeof(id)));
-	return id;
-}
-
 static void
-keep_record(HomeShard *shard, const ShardTurnRecord *record, int64 row)
+keep_record(HomeShard *shard, const ShardTurnRecord *record)
 {
 	StringInfoData bytes;
 	KeptRecord *kept = &shard->records[record->turn % COPIES_TURNS];
@@ -56,148 +41,79 @@ keep_record(HomeShard *shard, const ShardTurnRecord *record, int64 row)
 	initStringInfo(&bytes);
 	shard_turn_record_ship(&bytes, record);
 	free(kept->bytes);
-	*kept = (KeptRecord){row, bytes.len, pg_malloc(bytes.len)};
+	*kept = (KeptRecord){bytes.len, pg_malloc(bytes.len)};
 	memcpy(kept->bytes, bytes.data, bytes.len);
 	pfree(bytes.data);
 }
 
-/* A record that was found in the log: marks, outputs, what is done. */
+/* Marks, outputs, states as the tables have them, as of the end; and the records that are there, kept is the oldest one. */
 static void
-load_record(CopiesWorld *world, const ShardTurnRecord *record, int64 row)
+load_shard(const Node *home, StoreTransaction *tx, int32 number, HomeShard *shard, int64 *kept)
 {
-	HomeShard *shard = shard_of(world, record->shard);
-	ShardReader sections = record->sections;
-	ShardReader items;
-	int32 kind;
-	bool mandatory;
-	int64 oseq = record->first_oseq;
-
-	keep_record(shard, record, row);
-	while (shard_turn_record_section_next(&sections, &kind, &mandatory, &items))
-	{
-		ShardStamp mark;
-		ShardTurnOutput output;
-		ShardTurnDone done;
-		ShardTurnControl control;
-
-		while (kind == SHARD_TURN_MARKS && shard_turn_get_mark(&items, &mark))
-			shard_mark_raise(&shard->marks, mark);
-		while (kind == SHARD_TURN_OUTPUTS && shard_turn_get_output(&items, &output))
-			add_output(shard, &(Output){.oseq = oseq++,
-										.turn = record->turn,
-										.id = id_at(output.payload, output.payload_len),
-										.type_id = output.type_id,
-										.shard = output.shard});
-		while (kind == SHARD_TURN_ODONE && shard_turn_get_done(&items, &done))
-			take_done(shard, &done);
-		while (kind == SHARD_TURN_CONTROL && shard_turn_get_control(&items, &control))
-			shard->seal = control == SHARD_TURN_SEAL ? record->turn : shard->seal;
-	}
-}
-
-/* What the table says of records that are forgotten. */
-static void
-load_end(CopiesWorld *world, int32 number, EndRow *end)
-{
-	HomeShard *shard = shard_of(world, number);
-	Store *store = world->home.store;
-	const EndRow *row = store_get(store, NULL, T_END, KEY(number));
+	const Store *store = home->store;
 	StoreKey key = KEY(number, 0);
 	const int64 *seq;
+	const UndoneRow *undone;
+	ShardTurnRecord record;
 
-	*end = (EndRow){.kept = 1};
-	if (row != NULL)
-		*end = *row;
-	while ((seq = store_at_or_next(store, NULL, T_MARK, &key)) != NULL && key.k[0] == number)
+	while ((seq = store_at_or_next(store, tx, T_MARK, &key)) != NULL && key.k[0] == number)
 	{
 		shard_mark_raise(&shard->marks,
 						 (ShardStamp){(int32) key.k[1], (int32) key.k[2], (int32) key.k[3], *seq});
 		key.k[3]++;
 	}
 	key = KEY(number, 0);
-	while (store_at_or_next(store, NULL, T_STATE, &key) != NULL && key.k[0] == number)
+	while (store_at_or_next(store, tx, T_STATE, &key) != NULL && key.k[0] == number)
 	{
 		shard->count = key.k[1] + 1;
 		key.k[3]++;
 	}
-}
-
-/* The rows of the log: its end, the records, and where each shard's history ends. */
-static void
-load_log(CopiesWorld *world, EndRow *ends)
-{
-	HomeNode *home = &world->home;
-	StoreKey key = KEY(0);
-	const LogRow *row;
-
-	while ((row = store_at_or_next(home->store, NULL, T_LOG, &key)) != NULL)
+	key = KEY(number, 0);
+	while ((undone = store_at_or_next(store, tx, T_UNDONE, &key)) != NULL && key.k[0] == number)
 	{
-		ShardReader reader = {row->bytes, row->bytes + row->length, false};
-		ShardTurnRecord record;
-		ShardTurnFault fault;
-
-		home->seq = Max(home->seq, key.k[0]);
-		while (row->kind == LOG_TURN && shard_turn_record_next(&reader, &record, &fault))
-		{
-			EndRow *end = &ends[record.shard];
-
-			if (record.turn < end->kept)
-				continue;
-			load_record(world, &record, key.k[0]);
-			end->end = shard_turn_record_point(&record);
-			end->oseq = record.first_oseq - 1 + record.n_outputs;
-		}
+		add_output(shard, &(Output){.oseq = key.k[1],
+									.turn = undone->turn,
+									.id = undone->id,
+									.type_id = undone->type_id,
+									.shard = undone->shard});
 		key.k[3]++;
 	}
-}
-
-static int64
-mark_of_inputs(const HomeShard *shard)
-{
-	int64 newest = 0;
-
-	for (int i = 0; i < shard->marks.n_marks; i++)
+	*kept = home->copies[number].copy.end.turn + 1;
+	while (copies_read_turn(store, tx, number, *kept - 1, &record))
 	{
-		const ShardStamp *stamp = &shard->marks.marks[i].stamp;
-
-		if (stamp->kind == SHARD_PREFIX_NODE && stamp->a == COPIES_HOME)
-			newest = Max(newest, stamp->seq);
+		keep_record(shard, &record);
+		--*kept;
 	}
-	return newest;
+	shard_mark_commit(&shard->marks, NULL, NULL);
 }
 
 /*
- * What was released is not known. So everything that is told when a turn is released is told anew once the last turn is, and all
- * outputs that are not done are appended once more.
+ * Of a node that is home by the fact that it has met; what is not applied yet was so in tx. What was released is not known. So
+ * everything that is told when a turn is released is told anew once the last turn is, and all outputs that are not done are
+ * appended once more.
  */
 void
-copies_load(CopiesWorld *world)
+copies_load(CopiesWorld *world, Node *home, StoreTransaction *tx)
 {
-	HomeNode *home = &world->home;
-	const int64 *cursor = store_get(home->store, NULL, T_CURSOR, KEY(0));
-	const OwnRow *own = store_get(home->store, NULL, T_OWN, KEY(0));
-	EndRow ends[COPIES_SHARDS];
-	int32 nodes[1 + COPIES_BACKUPS] = {COPIES_HOME, COPIES_HOME + 1, COPIES_HOME + 2};
+	const ShardHomeRecord *fact = copies_fact(world, home->own.n);
 
-	home->own = own != NULL ? *own : (OwnRow){0};
-	home->seq = cursor != NULL ? *cursor : 0;
-	home->rseq = (int64) home->inc << 40;
-	for (int32 i = 0; i < COPIES_SHARDS; i++)
-		load_end(world, i, &ends[i]);
-	load_log(world, ends);
+	copies_node_forget_home(home);
 	for (int32 i = 0; i < COPIES_SHARDS; i++)
 	{
-		HomeShard *shard = shard_of(world, i);
-		int64 turn = ends[i].end.turn;
+		HomeShard *shard = &home->shards[i];
+		const ShardReplicaCopy *copy = &home->copies[i].copy;
+		int64 turn = copy->end.turn;
+		int64 kept;
 
-		shard_mark_commit(&shard->marks, NULL, NULL);
-		home->rseq = Max(home->rseq, mark_of_inputs(shard));
-		shard_replica_begin(&shard->replica, home->own.epoch, &ends[i].end, ends[i].oseq,
-							ends[i].kept);
-		shard_replica_require(&shard->replica, COPIES_HOME, 1, nodes, 1 + world->n_backups);
-		home->gates[home->n_gates++] = (Gate){store_last_lsn(home->store), i, turn};
-		if (!home->own.sealed)
-			shard->seal = 0;
+		shard->n_outputs = 0;
+		load_shard(home, tx, i, shard, &kept);
+		shard_replica_begin(&shard->replica, home->own.own.epoch, &copy->end, copy->oseq, kept);
+		shard_replica_require(&shard->replica, home->index + 1, home->own.n, fact->nodes,
+							  fact->n_nodes);
+		shard->seal = home->own.own.state == SHARD_TAKEOVER_SEALED ? turn : 0;
+		shard->first = turn;
+		if (tx == NULL)
+			home->gates[home->n_gates++] = (Gate){store_last_lsn(home->store), i, turn};
 		for (int j = 0; j < shard->marks.n_marks; j++)
 			shard->tells[shard->n_tells++] = (Tell){turn, shard->marks.marks[j].stamp};
 #ifdef SHARD_MUTANT_COPIES_OUTPUTS_ONCE
@@ -211,21 +127,21 @@ copies_load(CopiesWorld *world)
 
 /* It writes for that shard: from here on it has a record. */
 static void
-touch(CopiesWorld *world, int32 number)
+touch(Node *home, int32 number)
 {
-	Draft *draft = &world->home.draft;
+	Draft *draft = &home->draft;
 
 	if (draft->shards[number].dirty)
 		return;
 	draft->shards[number].dirty = true;
-	draft->shards[number].count = shard_of(world, number)->count;
+	draft->shards[number].count = home->shards[number].count;
 }
 
 /* A handler: it may tell the other shard, its own one, or the plain one at the other node. */
 static void
-run_handler(CopiesWorld *world, int32 number)
+run_handler(CopiesWorld *world, Node *home, int32 number)
 {
-	Draft *draft = &world->home.draft;
+	Draft *draft = &home->draft;
 	Output *output = &draft->shards[number].outputs[draft->shards[number].n_outputs];
 	bool plain = copies_percent(world, 50);
 
@@ -233,6 +149,7 @@ run_handler(CopiesWorld *world, int32 number)
 		draft->shards[number].n_outputs >= (int) lengthof(draft->shards[number].outputs))
 		return;
 	world->kinds[++world->ids] = LOG_OUTPUT;
+	world->senders[world->ids] = (uint8) (COPIES_NODES + 1 + number);
 	*output = (Output){.id = world->ids,
 					   .type_id = plain ? COPIES_PLAIN : COPIES_TYPE,
 					   .shard = plain ? 0 : (int32) copies_random(world, COPIES_SHARDS)};
@@ -241,11 +158,10 @@ run_handler(CopiesWorld *world, int32 number)
 
 /* A message is taken in, unless its stamp says that it was (Q30: one told here has none until now). */
 static void
-take_in(CopiesWorld *world, const LogRow *row, int64 seq)
+take_in(CopiesWorld *world, Node *home, const LogRow *row, int64 seq)
 {
-	HomeNode *home = &world->home;
 	Draft *draft = &home->draft;
-	HomeShard *shard = shard_of(world, row->shard);
+	HomeShard *shard = &home->shards[row->shard];
 	ShardStamp stamp = row->stamp;
 
 	if (shard_mark_passed(&shard->marks, stamp))
@@ -253,12 +169,12 @@ take_in(CopiesWorld *world, const LogRow *row, int64 seq)
 		shard_mark_raise(&shard->marks, stamp); /* it stays what it is, and is told again */
 		return;
 	}
-	touch(world, row->shard);
+	touch(home, row->shard);
 	if (row->kind == LOG_INPUT)
 	{
 		draft->shards[row->shard].inputs[draft->shards[row->shard].n_inputs++] =
 			(ShardTurnInput){seq, home->rseq + 1};
-		stamp = (ShardStamp){SHARD_PREFIX_NODE, COPIES_HOME, 0, ++home->rseq};
+		stamp = (ShardStamp){SHARD_PREFIX_NODE, home->index + 1, 0, ++home->rseq};
 #ifdef SHARD_MUTANT_COPIES_INPUTS_UNSTAMPED
 		stamp.kind = SHARD_PREFIX_NONE;
 #endif
@@ -266,47 +182,106 @@ take_in(CopiesWorld *world, const LogRow *row, int64 seq)
 	if (stamp.kind != SHARD_PREFIX_NONE)
 		shard_mark_raise(&shard->marks, stamp);
 	draft->shards[row->shard].ids[draft->shards[row->shard].n_ids++] = row->id;
-	store_put(draft->tx, T_STATE,
-			  KEY(row->shard,
-				  draft->shards[row->shard].count + draft->shards[row->shard].n_ids - 1),
-			  &row->id);
-	run_handler(world, row->shard);
+	run_handler(world, home, row->shard);
+}
+
+/* What was parked here comes before rows that have no stamp yet (Q30). False: not all of it was taken in. */
+static bool
+read_parked(CopiesWorld *world, Node *home, int *n)
+{
+	for (int32 shard = 0; shard < COPIES_SHARDS; shard++)
+	{
+		StoreKey key = KEY(shard, 0);
+		const int64 *id;
+
+		while ((id = store_at_or_next(home->store, NULL, T_PARKED, &key)) != NULL &&
+			   key.k[0] == shard)
+		{
+			LogRow row = {.kind = LOG_ARRIVED,
+						  .type_id = COPIES_TYPE,
+						  .shard = shard,
+						  .id = *id,
+						  .stamp = {SHARD_PREFIX_NODE, home->index + 1, 0, key.k[1]}};
+
+			key.k[3]++;
+			if (shard_mark_passed(&home->shards[shard].marks, row.stamp))
+				continue;
+			if (*n == TURN_MESSAGES)
+				return false;
+			take_in(world, home, &row, 0);
+			++*n;
+		}
+	}
+	return true;
+}
+
+/*
+ * A row for a shard whose home is elsewhere. What was told here gets its stamp, and is sent there. Others have an origin, which
+ * sends them again.
+ */
+static void
+park(CopiesWorld *world, Node *node, const LogRow *row)
+{
+	if (row->kind == LOG_INPUT)
+	{
+		store_put(node->draft.tx, T_PARKED, KEY(row->shard, ++node->rseq), &row->id);
+		node->resent++;
+	}
+#ifdef SHARD_MUTANT_COPIES_HOME_FORWARDS
+	else if (row->kind == LOG_ARRIVED)
+		copies_send(world,
+					&(Message){.kind = M_TELL,
+							   .from = COPIES_NODES,
+							   .to = shard_record_home_node(copies_fact(world, node->own.n)) - 1,
+							   .shard = row->shard,
+							   .epoch = node->own.own.epoch,
+							   .number = row->stamp.seq,
+							   .stamp = row->stamp,
+							   .id = row->id});
+#endif
 }
 
 static void
-read_log(CopiesWorld *world)
+read_log(CopiesWorld *world, Node *home)
 {
-	HomeNode *home = &world->home;
 	Draft *draft = &home->draft;
 	const int64 *cursor = store_get(home->store, draft->tx, T_CURSOR, KEY(0));
 	int64 passed = cursor != NULL ? *cursor : 0;
 	StoreKey key = KEY(passed + 1);
+	bool is_home = home->own.own.state == SHARD_TAKEOVER_HOME;
 	const LogRow *row;
+	int n = 0;
 
-	for (int n = 0; n < TURN_MESSAGES && !home->own.sealed;)
-	{
-		LogRow copy;
-
-		if ((row = store_at_or_next(home->store, NULL, T_LOG, &key)) == NULL)
-			break;
-		copy = *row;
-		passed = key.k[0];
-		if (copy.kind != LOG_TURN && copy.type_id == COPIES_TYPE)
-		{
-			take_in(world, &copy, passed);
-			n++;
-		}
-		key.k[3]++;
-	}
 	draft->cursor = passed;
+	if (home->own.own.state == SHARD_TAKEOVER_SEALED || (is_home && !read_parked(world, home, &n)))
+		return;
+	while (n < TURN_MESSAGES && (row = store_at_or_next(home->store, NULL, T_LOG, &key)) != NULL)
+	{
+		LogRow copy = *row;
+		bool takes = copy.kind == LOG_INPUT || shard_takeover_takes(&home->own.own, copy.epoch);
+
+#ifdef SHARD_MUTANT_COPIES_OLD_OUTPUT_ROWS
+		takes |= copy.kind == LOG_OUTPUT;
+#endif
+		draft->cursor = key.k[0];
+		key.k[3]++;
+		if (copy.type_id != COPIES_TYPE)
+			continue;
+		if (!is_home)
+			park(world, home, &copy);
+		else if (takes)
+			take_in(world, home, &copy, draft->cursor);
+		else
+			continue;
+		n++;
+	}
 }
 
-/* Q29: the released ones, in their order, with their stamps. */
+/* Q29: the released ones, in their order, with their stamps; one for a shard here under its epoch. */
 static bool
-append_outputs(CopiesWorld *world, int32 number)
+append_outputs(Node *home, int32 number)
 {
-	HomeNode *home = &world->home;
-	HomeShard *shard = shard_of(world, number);
+	HomeShard *shard = &home->shards[number];
 	Draft *draft = &home->draft;
 	int *n = &draft->shards[number].n_appended;
 
@@ -317,6 +292,7 @@ append_outputs(CopiesWorld *world, int32 number)
 		LogRow row = {.kind = LOG_OUTPUT,
 					  .type_id = output->type_id,
 					  .shard = output->shard,
+					  .epoch = home->own.own.epoch,
 					  .id = output->id,
 					  .stamp = {SHARD_PREFIX_SHARD, COPIES_TYPE, number, output->oseq}};
 
@@ -335,10 +311,10 @@ append_outputs(CopiesWorld *world, int32 number)
 
 /* The record of a shard, behind what is in out. */
 static void
-write_record(CopiesWorld *world, int32 number, StringInfo out)
+write_record(Node *home, int32 number, StringInfo out)
 {
-	HomeShard *shard = shard_of(world, number);
-	Draft *draft = &world->home.draft;
+	HomeShard *shard = &home->shards[number];
+	Draft *draft = &home->draft;
 	ShardTurnRecord *record = &draft->shards[number].record;
 	ShardTurnInput last = {0, 0};
 	ShardTurnWriter writer;
@@ -380,6 +356,8 @@ write_record(CopiesWorld *world, int32 number, StringInfo out)
 	shard_turn_record_section(&writer, SHARD_TURN_CONTROL);
 	if (draft->seals)
 		shard_turn_put_control(out, SHARD_TURN_SEAL);
+	if (draft->activates)
+		shard_turn_put_control(out, SHARD_TURN_ACTIVATE);
 	if (draft->shards[number].n_inputs > 0)
 		shard_turn_record_inputs(&writer);
 	for (int i = 0; i < draft->shards[number].n_inputs; i++)
@@ -392,100 +370,110 @@ write_record(CopiesWorld *world, int32 number, StringInfo out)
 	record->sum = shard_turn_record_end(&writer);
 }
 
-/* All records of the turn are one row of the log. */
+/* A record, and what it does: a home's rows are those of its newest turn. */
 static void
-write_turn(CopiesWorld *world)
+write_shard(Node *home, int32 number)
 {
-	HomeNode *home = &world->home;
 	Draft *draft = &home->draft;
-	LogRow row = {.kind = LOG_TURN};
+	CopyRow *copy = &draft->shards[number].copy;
 	StringInfoData out;
+	TurnRow row;
+	ShardTurnRecord record;
 
 	initStringInfo(&out);
+	write_record(home, number, &out);
+	Assert(out.len <= COPIES_ROW);
+	memset(&row, 0, sizeof(row));
+	row.length = out.len;
+	memcpy(row.bytes, out.data, out.len);
+	pfree(out.data);
+	copies_row_record(&row, &record);
+	row.shipped = record.shipped_len;
+	store_put(draft->tx, T_TURN, KEY(number, record.turn), &row);
+	copies_apply_record(draft->tx, home->store, &record);
+	*copy = home->copies[number];
+	shard_replica_stored(&copy->copy, &record);
+	copy->shows = record.turn;
+	store_put(draft->tx, T_COPY, KEY(number), copy);
+}
+
+static void
+write_turn(Node *home)
+{
+	Draft *draft = &home->draft;
+
 	for (int32 i = 0; i < COPIES_SHARDS; i++)
 		if (draft->shards[i].dirty)
-			write_record(world, i, &out);
-	if (out.len > 0)
-	{
-		Assert(out.len <= COPIES_ROW);
-		row.length = out.len;
-		memcpy(row.bytes, out.data, out.len);
-		draft->row = ++home->seq;
-		store_put(draft->tx, T_LOG, KEY(draft->row), &row);
-	}
-	pfree(out.data);
+			write_shard(home, i);
 	store_put(draft->tx, T_CURSOR, KEY(0), &draft->cursor);
 }
 
-/* A newer fact makes the shards active in its epoch (no turn of theirs); a seal is the last record of its epoch. */
+/* A seal is the last record of its epoch. */
 static bool
-change_ownership(CopiesWorld *world)
+seal(Node *home)
 {
-	HomeNode *home = &world->home;
-	Draft *draft = &home->draft;
 	OwnRow own = home->own;
-	bool newer = home->fact_epoch > own.epoch;
 
-#ifdef SHARD_MUTANT_COPIES_UNSEALED
-	newer |= own.sealed && home->fact_epoch == own.epoch && copies_percent(world, 10);
-#endif
-	if (newer)
-	{
-		own = (OwnRow){home->fact_epoch, false};
-		draft->epoch = own.epoch;
-	}
-	else if (home->stop_epoch == own.epoch && own.epoch > 0 && !own.sealed)
-	{
-		own.sealed = draft->seals = true;
-		for (int32 i = 0; i < COPIES_SHARDS; i++)
-			touch(world, i);
-	}
-	else
+	if (own.own.state != SHARD_TAKEOVER_HOME || home->stop_epoch != own.own.epoch)
 		return false;
-	store_put(draft->tx, T_OWN, KEY(0), &own);
+	shard_takeover_step(&own.own, SHARD_TAKEOVER_SEAL, 0);
+	home->draft.seals = true;
+	for (int32 i = 0; i < COPIES_SHARDS; i++)
+		touch(home, i);
+	store_put(home->draft.tx, T_OWN, KEY(0), &own);
 	return true;
+}
+
+/* What a home does beside what comes. */
+static bool
+begin_home(Node *home)
+{
+	Draft *draft = &home->draft;
+	bool something = seal(home);
+	bool sealed = home->own.own.state == SHARD_TAKEOVER_SEALED;
+
+	for (int32 i = 0; i < COPIES_SHARDS; i++)
+	{
+		something |= append_outputs(home, i);
+		if (sealed)
+			continue;
+		draft->shards[i].n_dones = home->shards[i].n_dones;
+		if (home->shards[i].n_dones > 0)
+			touch(home, i);
+	}
+	return something;
 }
 
 /* False: there is nothing to do. */
 static bool
-begin_turn(CopiesWorld *world)
+begin_turn(CopiesWorld *world, Node *home)
 {
-	HomeNode *home = &world->home;
 	Draft *draft = &home->draft;
 	const int64 *cursor = store_get(home->store, NULL, T_CURSOR, KEY(0));
+	bool is_home = shard_takeover_is_home(&home->own.own);
+	int64 passed = cursor != NULL ? *cursor : 0;
 	bool something;
 
 	memset(draft, 0, sizeof(*draft));
 	draft->runs = true;
 	draft->tx = store_begin(home->store);
-	draft->cursor = cursor != NULL ? *cursor : 0;
-	something = change_ownership(world);
-	for (int32 i = 0; i < COPIES_SHARDS && draft->epoch == 0; i++)
-	{
-		HomeShard *shard = shard_of(world, i);
-
-		something |= append_outputs(world, i);
-		draft->shards[i].n_dones = shard->n_dones;
-		if (shard->n_dones > 0 && (!home->own.sealed || draft->seals))
-			touch(world, i);
-		if (home->own.sealed)
-			draft->shards[i].n_dones = 0;
-	}
-	if (draft->epoch == 0 && !draft->seals)
-		read_log(world);
+	draft->cursor = passed;
+	something = is_home && begin_home(home);
+	if (!draft->seals)
+		read_log(world, home);
 	for (int32 i = 0; i < COPIES_SHARDS; i++)
 		something |= draft->shards[i].dirty;
-	if (!something && draft->cursor == (cursor != NULL ? *cursor : 0))
+	if (!something && draft->cursor == passed)
 	{
 		copies_turn_abort(home);
 		return false;
 	}
-	write_turn(world);
+	write_turn(home);
 	return true;
 }
 
 void
-copies_turn_abort(HomeNode *home)
+copies_turn_abort(Node *home)
 {
 	if (home->draft.tx != NULL)
 		store_abort(home->draft.tx);
@@ -496,11 +484,16 @@ copies_turn_abort(HomeNode *home)
 
 /* The next turns say that these outputs are done; one that runs has said all that it will. */
 void
-copies_add_done(HomeNode *home, int32 source, const ShardTurnDone *done)
+copies_add_done(Node *home, int32 source, const ShardTurnDone *done)
 {
 	HomeShard *shard = &home->shards[source];
 	bool news = false;
 
+	if (!shard_takeover_is_home(&home->own.own))
+	{
+		take_done(shard, done);
+		return;
+	}
 	for (int i = 0; i < shard->n_outputs; i++)
 	{
 		const Output *output = &shard->outputs[i];
@@ -539,11 +532,20 @@ tell_later(void *context, ShardStamp mark)
 		telling->shard->tells[telling->shard->n_tells++] = (Tell){telling->turn, mark};
 }
 
+/* As it is shipped. */
 static void
-publish_shard(CopiesWorld *world, int32 number, int64 lsn)
+keep_turn(Node *home, int32 number, int64 turn)
 {
-	HomeNode *home = &world->home;
-	HomeShard *shard = shard_of(world, number);
+	ShardTurnRecord record;
+
+	if (copies_read_turn(home->store, NULL, number, turn, &record))
+		keep_record(&home->shards[number], &record);
+}
+
+static void
+publish_shard(CopiesWorld *world, Node *home, int32 number, int64 lsn)
+{
+	HomeShard *shard = &home->shards[number];
 	Draft *draft = &home->draft;
 	const ShardTurnRecord *record = &draft->shards[number].record;
 
@@ -552,7 +554,7 @@ publish_shard(CopiesWorld *world, int32 number, int64 lsn)
 		Output *output = &shard->outputs[draft->shards[number].appended[i]];
 
 		output->lsn = lsn;
-		copies_check_appended(world, number, output);
+		copies_check_appended(world, home, number, output);
 	}
 	if (!draft->shards[number].dirty)
 		return;
@@ -566,77 +568,50 @@ publish_shard(CopiesWorld *world, int32 number, int64 lsn)
 	shard->count += draft->shards[number].n_ids;
 	if (draft->seals)
 		shard->seal = record->turn;
+	if (draft->activates)
+		shard->first = record->turn;
 	shard_replica_committed(&shard->replica, record);
+	home->copies[number] = draft->shards[number].copy;
 	home->gates[home->n_gates++] = (Gate){lsn, number, record->turn};
 	copies_check_made(world, number, record);
-}
-
-/* The records as they stand in the row that is committed now. */
-static void
-keep_records(CopiesWorld *world)
-{
-	HomeNode *home = &world->home;
-	const LogRow *row = store_get(home->store, NULL, T_LOG, KEY(home->draft.row));
-	ShardTurnRecord record;
-	ShardTurnFault fault;
-	ShardReader reader;
-
-	if (row == NULL)
-		return;
-	reader = (ShardReader){row->bytes, row->bytes + row->length, false};
-	while (shard_turn_record_next(&reader, &record, &fault))
-		keep_record(shard_of(world, record.shard), &record, home->draft.row);
+	keep_turn(home, number, record->turn);
 }
 
 static void
-take_home(CopiesWorld *world)
+end_turn(CopiesWorld *world, Node *home)
 {
-	HomeNode *home = &world->home;
-	int32 nodes[1 + COPIES_BACKUPS] = {COPIES_HOME, COPIES_HOME + 1, COPIES_HOME + 2};
-
-	for (int32 i = 0; i < COPIES_SHARDS; i++)
-	{
-		HomeShard *shard = shard_of(world, i);
-		ShardReplicaHome before = shard->replica;
-
-		shard_replica_begin(&shard->replica, home->draft.epoch, &before.end, before.oseq,
-							before.kept);
-		shard_replica_require(&shard->replica, COPIES_HOME, 1, nodes, 1 + world->n_backups);
-		shard_replica_passed(&shard->replica, before.passed);
-		shard->seal = 0;
-	}
-	memset(home->calls, 0, sizeof(home->calls));
-	home->own = (OwnRow){home->draft.epoch, false};
-	home->stopped = false;
-}
-
-static void
-end_turn(CopiesWorld *world)
-{
-	HomeNode *home = &world->home;
 	int64 lsn = store_commit(home->draft.tx);
 
 	home->draft.tx = NULL;
-	keep_records(world);
-	for (int32 i = 0; i < COPIES_SHARDS; i++)
+	for (int32 i = 0; i < COPIES_SHARDS && shard_takeover_is_home(&home->own.own); i++)
 	{
-		HomeShard *shard = shard_of(world, i);
+		HomeShard *shard = &home->shards[i];
 
-		publish_shard(world, i, lsn);
+		publish_shard(world, home, i, lsn);
 		shard_mark_commit(&shard->marks, tell_later, &(Telling){shard, shard->replica.end.turn});
 	}
-	home->own.sealed |= home->draft.seals;
-	if (home->draft.epoch > 0)
-		take_home(world);
+	if (home->draft.seals)
+		shard_takeover_step(&home->own.own, SHARD_TAKEOVER_SEAL, 0);
 	memset(&home->draft, 0, sizeof(home->draft));
 }
 
-bool
-copies_turn(CopiesWorld *world)
+/* The first turn of an epoch whose home begins from what it had stored (Q19). */
+void
+copies_activate(CopiesWorld *world, Node *home)
 {
-	if (!world->home.draft.runs)
-		return world->home.n_gates + COPIES_SHARDS < (int) lengthof(world->home.gates) &&
-			   begin_turn(world);
-	end_turn(world);
+	home->draft.activates = true;
+	for (int32 i = 0; i < COPIES_SHARDS; i++)
+		touch(home, i);
+	write_turn(home);
+	end_turn(world, home);
+}
+
+bool
+copies_turn(CopiesWorld *world, Node *home)
+{
+	if (!home->draft.runs)
+		return home->n_gates + COPIES_SHARDS < (int) lengthof(home->gates) &&
+			   begin_turn(world, home);
+	end_turn(world, home);
 	return true;
 }

@@ -113,6 +113,10 @@ shard_replica_judge(const ShardReplicaCopy *copy, const ShardReplicaSender *send
 
 	/* It does not have this one; has it the one before? Else that is to be offered first. */
 	verdict = compare(copy, sender, &before, find, context);
+#ifdef SHARD_MUTANT_TAIL_KEPT
+	if (verdict == SHARD_REPLICA_STORED && point.turn <= copy->end.turn)
+		return SHARD_REPLICA_STORED;
+#endif
 	if (verdict == SHARD_REPLICA_STORED)
 		return SHARD_REPLICA_REPLACE;
 	if (verdict != SHARD_REPLICA_STORE)
