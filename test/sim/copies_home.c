@@ -170,6 +170,8 @@ take_answer(CopiesWorld *world, Node *home, const Message *message)
 		return;
 	while (shard_replica_get_answer(&reader, &answer))
 	{
+		if (!call->offered[answer.shard])
+			continue;
 		shard_replica_answered(&home->shards[answer.shard].replica, message->from + 1, &answer);
 		call->offered[answer.shard] = false;
 	}

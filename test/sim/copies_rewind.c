@@ -36,6 +36,20 @@ copies_rewind_ask(CopiesWorld *world, Node *node)
 										  .req = node->fetching[i]});
 }
 
+/*
+ * A question that left before may come behind the rows, which have more than it says: whatever is answered to the call under way,
+ * it says nothing of the shard.
+ */
+static void
+lose_offer(Node *home, const Message *question)
+{
+	Connection *call = &home->calls[question->from];
+
+	if (call->offered[question->shard])
+		shard_replica_call_lost(&home->shards[question->shard].replica, question->from + 1);
+	call->offered[question->shard] = false;
+}
+
 /* The answer leaves when what it shows is past the gate. */
 static void
 send_rows(CopiesWorld *world, Node *home, const Message *question)
@@ -45,6 +59,7 @@ send_rows(CopiesWorld *world, Node *home, const Message *question)
 				   shard->replica.kept};
 	StringInfoData bytes;
 
+	lose_offer(home, question);
 	store_flush(home->store);
 	initStringInfo(&bytes);
 	appendBinaryStringInfo(&bytes, (char *) &piece, sizeof(piece));
