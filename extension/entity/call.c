@@ -224,6 +224,7 @@ note_stuck(void)
 {
 	const ShardEntity *entity = called.entity;
 
+	fatal = fatal || shard_worker_log_self;
 	if ((!overdue && !fatal) || called.type == NULL)
 		return;
 	count_stuck(called.type);

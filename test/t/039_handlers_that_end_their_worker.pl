@@ -14,6 +14,7 @@ CREATE TABLE pause AS SELECT 1000 AS seconds;
 CREATE FUNCTION append(state jsonb, message jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 BEGIN
 	IF message ? 'end' THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF;
+	IF message ? 'fail' THEN PERFORM pg_terminate_backend(pg_backend_pid())::int / 0; END IF;
 	IF message ? 'sleep' THEN PERFORM pg_sleep(seconds) FROM pause; END IF;
 	RETURN coalesce(state, '[]') || (message->'n');
 END $$;
@@ -55,6 +56,11 @@ for my $type ('single', 'batch')
 }
 is($node->safe_psql('postgres', q{SELECT type_name, entity_id, message->>'n', sqlstate, error FROM shard_dead_letters ORDER BY type_name DESC}),
 	"single|a|2|38000|the handler ended its region worker by an error\nbatch|a|2|38000|the handler ended its region worker by an error", 'the letter says why');
+# It raises an error of another kind before it is ended.
+$node->restart;
+$node->safe_psql('postgres', q{SELECT count(shard_tell('single', 'c', m)) FROM unnest(ARRAY['{"n": 1}', '{"n": 2, "fail": true}', '{"n": 3}']::jsonb[]) m});
+$node->wait_until(q{SELECT state = '[1, 3]' FROM shard_entity.single WHERE entity_id = 'c'}, 'those beside a message that fails as it ends its worker');
+is($node->safe_psql('postgres', q{SELECT count(*) FROM shard_dead_letters WHERE entity_id = 'c'}), 1, 'it is a dead letter, too');
 like(slurp_file($node->logfile), qr/It was ended because code that it ran told it to/, 'the log says who ended the worker');
 $node->log_is_clean(qr/terminating background worker|ends the process, so the region worker ends/);
 done_testing();
