@@ -120,6 +120,7 @@ get_fact(const ShardAction *action, ShardFact *fact)
 {
 	const ShardMapEntry *entry = action->entry;
 	ShardHomeRecord home;
+	const char *more;
 
 	if (action->kind != SHARD_ACTION_FACT || entry->key.kind != SHARD_MAP_HOME || entry->deleted ||
 		!shard_record_get_home(entry, &home))
@@ -127,11 +128,13 @@ get_fact(const ShardAction *action, ShardFact *fact)
 	*fact = shard_packet_fact(entry->key.a, entry->key.b, entry->n, &home);
 	if (shard_packet_fact_is_good(fact))
 		return true;
+	if (!shard_told_may(shard_control.db, 0, "home passed over", 0, &more))
+		return false;
 	ereport(
 		LOG,
 		(errcode(ERRCODE_DATA_CORRUPTED),
-		 errmsg("shard: home of shard %d of type %d cannot have been decided, and is passed over",
-				fact->shard, fact->type_id),
+		 errmsg("shard: home of shard %d of type %d cannot have been decided, and is passed over%s",
+				fact->shard, fact->type_id, more),
 		 errdetail("It is said to be node %d in epoch %d, by version " INT64_FORMAT " of its key.",
 				   fact->node, fact->epoch, fact->n)));
 	return false;
