@@ -18,6 +18,7 @@
 #include "utils/memutils.h"
 #include "utils/portal.h"
 
+#include "base/attempt.h"
 #include "base/guc.h"
 #include "core/entity/entity.h"
 #include "registry/guest.h"
@@ -251,10 +252,11 @@ rethrow(const ShardType *type, bool is_worker, MemoryContext caller)
 	MemoryContextSwitchTo(caller);
 	error = CopyErrorData();
 	FlushErrorState();
+	shard_attempt_cut_error(error);
 	error->message =
 		psprintf("an extractor of entity type \"%s\" failed: %s", type->name, error->message);
 	error->sqlerrcode = ERRCODE_TRANSACTION_ROLLBACK;
-	ThrowErrorData(error);
+	ReThrowError(error);
 }
 
 void
