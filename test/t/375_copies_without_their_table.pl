@@ -24,6 +24,15 @@ sub restart { my ($node) = @_; $node->server->crash_postmaster; $node->server->s
 sub wait_copy { my ($entity, $state, $type) = @_; $type //= 'kept'; $backup->wait_value("SELECT state FROM shard_replica.$type WHERE entity_id = '$entity'", $state, "$entity to be $state at the backup"); return; }
 sub health { my ($what) = @_; return qq{SELECT EXISTS (SELECT FROM shard_health() h, unnest(h.problems) p WHERE p ~ '$what')}; }
 
+# --- what has the name of such a table, and is none -------------------------------------------------------
+
+$home->sql('CREATE TABLE shard_replica.left (); ALTER INDEX shard_replica.kept_pkey RENAME TO victim');
+$_->sql(q{SELECT shard_start('victim', 'adds', 4); SELECT shard_start('left', 'adds', 4)}) for $home, $backup;
+$_->sql(q{SELECT shard_drop_type('victim'); SELECT shard_drop_type('left')}) for $home, $backup;
+is($home->sql(q{SELECT string_agg(relname, ' ' ORDER BY relname) FROM pg_class WHERE relnamespace = 'shard_replica'::regnamespace AND relname IN ('victim', 'left')}),
+	'left victim', 'a type without replicas takes nothing of others with it');
+$home->sql('DROP TABLE shard_replica.left');
+
 # --- rows of others ---------------------------------------------------------------------------------------
 
 wait_copy($_, add($_)) for $entity, $beside, $entity;

@@ -260,11 +260,17 @@ create_in(const ShardAdminType *type, const char *schema, const char *comment)
 	return get_relname_relid(type->name, get_namespace_oid(schema, false));
 }
 
-/* The table of copies of a type with replicas; InvalidOid: there is none. */
+/*
+ * The table of copies of a type with replicas; InvalidOid: there is none. It is known by its name alone, of which there may be
+ * an index, or the table that a restored dump has brought: a type without replicas has none, whatever is there.
+ */
 static Oid
 replica_table(const ShardAdminType *type)
 {
-	return get_relname_relid(type->name, get_namespace_oid(SHARD_REPLICA_SCHEMA, false));
+	Oid schema = is_watched(type) ? get_namespace_oid(SHARD_REPLICA_SCHEMA, true) : InvalidOid;
+	Oid table = OidIsValid(schema) ? get_relname_relid(type->name, schema) : InvalidOid;
+
+	return OidIsValid(table) && get_rel_relkind(table) == RELKIND_RELATION ? table : InvalidOid;
 }
 
 /*
