@@ -82,7 +82,8 @@ my $sound = ShardMutant::prove(
 	});
 if ($sound)
 {
-	is($two->sql(q{SELECT count(*) FROM (SELECT DISTINCT c.shard, r.turn FROM shard.copy c, shard.turn_records(c.type_id, c.shard) r WHERE r.section = 'images' AND c.nodes[1] = 1) t}), 80, 'all of it');
+	# A record that was not there would be a gap, behind which nothing is stored; those that were applied may have left.
+	$two->wait_value(q{SELECT count(*) FROM shard_replica.kept WHERE state->>'n' = '10'}, 8, 'all of it to be applied');
 
 	# 86 MB of outputs wait, and are lost.
 	$two->server->stop('immediate');
