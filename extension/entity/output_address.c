@@ -2,7 +2,7 @@
  * entity/output_address.c
  *		To whom an output goes that leaves: its receiver may have been resharded since it was told (Q29, E64).
  *
- * Comes from: outputs.c, in a turn. What a type is resharded to has another number, and its entities are in other shards; the row of
+ * Comes from: outputs_leave.c, in a turn. What a type is resharded to has another number, and its entities are in other shards; the row of
  * the type says which numbers it had before. If the process dies right here: nothing has happened.
  *
  * Whatever keeps the receiver from being found passes, or somebody ends it: then the output stays, and is no dead letter.

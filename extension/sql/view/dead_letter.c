@@ -213,15 +213,17 @@ send_again(void)
 	SPITupleTable *rows = SPI_tuptable;
 	ShardArguments arguments = {0};
 	Datum *ids = palloc(sizeof(Datum) * Max(count, 1));
+	ArrayType *taken;
 
 	append_rows(count);
 	for (uint64 i = 0; i < count; i++)
 		ids[i] = column((int) i, 12);
-	shard_statement_add(&arguments,
-						PointerGetDatum(construct_array(ids, (int) count, INT8OID, sizeof(int64),
-														FLOAT8PASSBYVAL, TYPALIGN_DOUBLE)),
-						false);
+	taken =
+		construct_array(ids, (int) count, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE);
+	shard_statement_add(&arguments, PointerGetDatum(taken), false);
 	shard_statement_once(&delete_taken, &arguments, SPI_OK_DELETE);
+	pfree(taken);
+	pfree(ids);
 	SPI_freetuptable(rows);
 }
 
