@@ -9,7 +9,7 @@ DECLARE
 BEGIN
     FOR r IN
         WITH schemas AS (
-            SELECT n.oid FROM pg_catalog.pg_namespace n WHERE n.nspname OPERATOR(pg_catalog.~) '^shard(_entity|_peer)?$'
+            SELECT n.oid FROM pg_catalog.pg_namespace n WHERE n.nspname OPERATOR(pg_catalog.~) '^shard(_entity|_peer|_replica)?$'
         ), member AS (
             SELECT d.classid, d.objid FROM pg_catalog.pg_depend d JOIN pg_catalog.pg_extension e ON d.refobjid OPERATOR(pg_catalog.=) e.oid
             WHERE d.refclassid OPERATOR(pg_catalog.=) 'pg_catalog.pg_extension'::regclass AND d.deptype OPERATOR(pg_catalog.=) 'e'
