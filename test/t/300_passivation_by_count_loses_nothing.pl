@@ -40,8 +40,12 @@ for my $strategy (qw(lru slru mru lfu lfu_aging composite))
 	is($node->safe_psql('postgres', "SELECT count(*), min((state->>'last')::int), sum((state->>'bad')::int) FROM shard_entity.$strategy"),
 		'500|10|0', "$strategy: all messages of all entities, in order");
 	# The workers' last turn is over when they are asked.
-	is($node->safe_psql('postgres', qq{SELECT sum(entities) BETWEEN 1 AND 50, sum(left_limit) > 450, sum(left_memory)
-		FROM shard_region_stats WHERE type_name = '$strategy'}), 't|t|0', "$strategy: no more are in memory than may be");
+	my ($in_memory, $left, $left_memory) = split /\|/, $node->safe_psql('postgres', qq{SELECT sum(entities), sum(left_limit), sum(left_memory)
+		FROM shard_region_stats WHERE type_name = '$strategy'});
+	# Of a backlog that is handled in one turn each entity is in memory once.
+	note("$strategy: $in_memory in memory, $left left");
+	ok($in_memory >= 1 && $in_memory <= 50 && $left >= 500 - $in_memory && $left_memory == 0, "$strategy: no more are in memory than may be")
+		or diag("$strategy: $in_memory are in memory, $left left, $left_memory of them for want of memory");
 }
 
 # Nothing is left of idle entities but their rows.
