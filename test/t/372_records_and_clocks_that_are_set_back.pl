@@ -34,9 +34,19 @@ $cluster->wait_up;
 
 # The home has a record for its backup, and the call with it is lost.
 my $calls = q{FROM pg_stat_activity WHERE application_name ~ 'shard records' AND datname = current_database()};
+my $newest = "SELECT coalesce(max(turn), 0) FROM shard.turn_records((SELECT type_id FROM shard.type WHERE type_name = 'kept'), shard_shard_id('kept', '$entity'))";
+my $old = $home->sql($newest);
 $home->server->set_fault('records_shipped', 'freeze');
 $home->sql(qq{SELECT shard_tell('kept', '$entity', '{"tell": true}')});
-ShardCluster::wait_for_condition(sub { $home->server->fault_happened }, 'the record to be shipped');
+while (1)
+{
+	ShardCluster::wait_for_condition(sub { $home->server->fault_happened }, 'a call of the home');
+	last if $home->sql($newest) > $old;
+
+	# It was one before that, which tells the backup what is released.
+	$home->server->clear_fault;
+	$home->server->set_fault('records_shipped', 'freeze');
+}
 my $keeper = $home->session;
 $keeper->query('BEGIN; ALTER EXTENSION shard UPDATE;');
 my $pid = $backup->sql("SELECT pid $calls");
