@@ -124,6 +124,7 @@ declare -A noticed_by=(
   [ORDER_IGNORED]=test/t/159_partitions_are_reassigned.pl  # numbers of messages are not looked at
   [GONE_TYPES_KEPT]=test/t/192_dropped_after_a_leave.pl  # packets of a type that is gone are kept
   [RESHARD_STASH_UNSEEN]=$reshard # what waits for a shard that has its first home is not looked for
+  [STUCK_GUEST_NOT_COUNTED]=test/attack/426_extractors_of_strangers_end_workers.pl  # a stranger's extractor that ends workers is counted to the type that tells it
   [RESHARD_WITHOUT_WALLS]=$walls  # triggers that resharding fires are no guests
   [RESHARD_DEFERS]=$walls         # triggers that are deferred are left to the commit
   [RECEIVED_TWICE]=test/t/109_load_without_faults.pl  # rows are stored twice, and marks are not looked at

@@ -58,9 +58,6 @@
 #define OVERDUE_TIMES 4
 #define OVERDUE_MS 10000
 
-/* Ends of a process for the same type are in a row if no more than this is between two of them. */
-#define STUCK_ROW_MS (10 * 60 * 1000)
-
 /*
  * The call that has not come back yet. A copy: shard_execution is NULL while an extractor runs within the handler, and in
  * ordered_by, and points to data in a frame that is gone after an error. Signal handlers read nothing else.
@@ -185,21 +182,6 @@ on_tick(void)
 	SetLatch(MyLatch);
 }
 
-/* One more end for a type; after some in a row, with no long time between, the successor suspends it (local_type.c). */
-static void
-count_stuck(const ShardType *type)
-{
-	ShardWorkerSlot *slot = shard_shmem_my_worker();
-	TimestampTz now = GetCurrentTimestamp();
-
-	if (slot->stuck_type != type->type_id ||
-		TimestampDifferenceExceeds(slot->stuck_at, now, STUCK_ROW_MS))
-		slot->stuck_times = 0;
-	slot->stuck_type = type->type_id;
-	slot->stuck_times++;
-	slot->stuck_at = now;
-}
-
 #define STUCK_REASON "cannot be cancelled"
 #define FATAL_REASON "raised an error that ends the process"
 
@@ -227,7 +209,7 @@ note_stuck(void)
 	fatal = fatal || shard_worker_log_self;
 	if ((!overdue && !fatal) || called.type == NULL)
 		return;
-	count_stuck(called.type);
+	shard_stuck_count(called.type);
 	if (called.function == NULL)
 	{
 		note_commit();
@@ -246,12 +228,22 @@ note_stuck(void)
 						 (ShardStuckNumber){shard_turn.numbered, shard_turn.number});
 	else if (!called.is_ask)
 		pg_atomic_write_u32(&shard_shmem_my_worker()->batch_stuck, 1);
-	ereport(WARNING,
+	if (shard_stuck_guest() != NULL)
+		ereport(
+			WARNING,
 			(errcode(ERRCODE_QUERY_CANCELED),
-			 errmsg("the handler of entity \"%s\" of type \"%s\" %s, so the region worker ends",
-					shard_text_shown(entity->id), entity->local->type->name,
-					fatal ? FATAL_REASON : STUCK_REASON),
-			 fatal ? 0 : errhint("Do not catch query_canceled in a handler.")));
+			 errmsg(
+				 "an extractor of entity type \"%s\", which the handler of entity \"%s\" of type \"%s\" tells, %s, so the "
+				 "region worker ends",
+				 shard_stuck_guest()->name, shard_text_shown(entity->id), entity->local->type->name,
+				 fatal ? FATAL_REASON : STUCK_REASON)));
+	else
+		ereport(WARNING,
+				(errcode(ERRCODE_QUERY_CANCELED),
+				 errmsg("the handler of entity \"%s\" of type \"%s\" %s, so the region worker ends",
+						shard_text_shown(entity->id), entity->local->type->name,
+						fatal ? FATAL_REASON : STUCK_REASON),
+				 fatal ? 0 : errhint("Do not catch query_canceled in a handler.")));
 	called.function = NULL;
 	called.type = NULL;
 }

@@ -14,19 +14,17 @@
 #include "core/base/message.h"
 #include "entity/crash.h"
 #include "entity/internal.h"
+#include "entity/stuck.h"
 #include "registry/security.h"
 #include "shared/shmem.h"
 
 #include "base/compat.h"
 
-/* So often in a row a worker may end for a type. */
-#define MOST_STUCK 3
-
 /*
  * Problems that are stored, and hold until the type's row is written: each goes on with the call that lets the type go on.
  * They are known again by their SQLSTATEs, which no other problem has: texts change.
  */
-#define STUCK_CODE ERRCODE_QUERY_CANCELED
+#define STUCK_CODE SHARD_STUCK_CODE
 #define CRASHED_CODE ERRCODE_EXTERNAL_ROUTINE_EXCEPTION
 
 #define STUCK_PROBLEM \
@@ -235,7 +233,7 @@ is_stuck(const ShardType *type)
 		return stored;
 	if (stored)
 		slot->stuck_times = 0;
-	return stored || slot->stuck_times >= MOST_STUCK;
+	return stored || slot->stuck_times >= SHARD_STUCK_MOST;
 }
 
 /*

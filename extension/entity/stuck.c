@@ -1,6 +1,6 @@
 /*
  * entity/stuck.c
- *		Messages because of which a worker had to end: what it leaves to the next one (D15).
+ *		Messages and types because of which a worker had to end: what it leaves to the next one (D15).
  *
  * Comes from: call.c, as the process ends. Goes to: handle.c, which gives such a message up instead of running it, and
  * order.c, which passes its number, as that of any message that is given up.
@@ -8,8 +8,14 @@
  * A lane has one, in shared memory, which outlives the process but not the server: after a crash of that the message
  * runs once more, and ends its worker again. The number is known as far as the type's ordered_by had returned it; where
  * that was what had to be ended, the number is a gap (D25).
+ *
+ * Where a handler tells a type of another owner, that type's extractors run in the handler's worker. If one has it ended, that
+ * is counted to its own type, or whoever is replied to could have the type that replies suspended. A place in shared memory
+ * counts for one type alone, the last: two that take turns are not found.
  */
 #include "postgres.h"
+
+#include "utils/timestamp.h"
 
 #include "entity/stuck.h"
 
@@ -22,8 +28,12 @@ typedef struct Stuck
 	ShardStuckNumber number;
 } Stuck;
 
+/* Ends of a process for the same type are in a row if no more than this is between two of them. */
+#define STUCK_ROW_MS (10 * 60 * 1000)
+
 static Stuck stuck[SHARD_LANES];
 static int count = 0;
+static const ShardType *guest = NULL;
 
 void
 shard_stuck_note(int lane, int64 seq, bool fatal, ShardStuckNumber number)
@@ -86,4 +96,63 @@ shard_stuck_number(const ShardRow *row)
 	return (ShardStuckNumber){0};
 #endif
 	return found != NULL ? found->number : (ShardStuckNumber){0};
+}
+
+static bool
+counts_in_row(const ShardWorkerSlot *slot, const ShardType *type)
+{
+	return slot->stuck_type == type->type_id &&
+		   !TimestampDifferenceExceeds(slot->stuck_at, GetCurrentTimestamp(), STUCK_ROW_MS);
+}
+
+void
+shard_stuck_count(const ShardType *type)
+{
+	ShardWorkerSlot *slot = shard_shmem_my_worker();
+
+#ifndef SHARD_MUTANT_STUCK_GUEST_NOT_COUNTED
+	type = guest != NULL ? guest : type;
+#endif
+	if (!counts_in_row(slot, type))
+		slot->stuck_times = 0;
+	slot->stuck_type = type->type_id;
+	slot->stuck_times++;
+	slot->stuck_at = GetCurrentTimestamp();
+}
+
+void
+shard_stuck_guest_comes(const ShardType *type)
+{
+	const ShardWorkerSlot *slot = shard_shmem_my_worker();
+
+	guest = NULL;
+	if (slot == NULL)
+		return;
+	if (type->problem_code == SHARD_STUCK_CODE ||
+		(slot->stuck_times >= SHARD_STUCK_MOST && counts_in_row(slot, type)))
+		ereport(
+			ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("extractors of entity type \"%s\" are not called from handlers now",
+					type->name),
+			 errdetail(
+				 "Code of the type could not be cancelled, or ended its region worker, %d times in a row.",
+				 SHARD_STUCK_MOST),
+			 errhint(
+				 "Its owner has to mend it. It is called again when %d minutes have passed, or, if the type is "
+				 "suspended, when shard_start() is called for it.",
+				 STUCK_ROW_MS / (60 * 1000))));
+	guest = type;
+}
+
+void
+shard_stuck_guest_goes(void)
+{
+	guest = NULL;
+}
+
+const ShardType *
+shard_stuck_guest(void)
+{
+	return guest;
 }

@@ -1,10 +1,11 @@
 /*
  * entity/stuck.h
- *		Messages because of which a worker had to end: what it leaves to the next one.
+ *		Messages and types because of which a worker had to end: what it leaves to the next one.
  */
 #pragma once
 
 #include "log/log.h"
+#include "registry/registry.h"
 #include "shared/shmem.h"
 
 /* The message, if it is one of an order: the type's ordered_by has returned its number. */
@@ -24,3 +25,21 @@ extern void shard_stuck_init(ShardLanes lanes);
 extern bool shard_stuck_is(const ShardRow *row);
 extern bool shard_stuck_was_fatal(const ShardRow *row);
 extern ShardStuckNumber shard_stuck_number(const ShardRow *row);
+
+/*
+ * One more end for code of the type, of another one's if that is a guest now. After so many in a row, with no long time between,
+ * the type is suspended (local_type.c), with this code, and is no guest any more.
+ */
+#define SHARD_STUCK_MOST 3
+#define SHARD_STUCK_CODE ERRCODE_QUERY_CANCELED
+extern void shard_stuck_count(const ShardType *type);
+
+/*
+ * Code of a type that the running handler tells comes, or has gone: its extractors. In sessions there is nothing to count. Error
+ * 55000: it has had workers ended again and again.
+ */
+extern void shard_stuck_guest_comes(const ShardType *type);
+extern void shard_stuck_guest_goes(void);
+
+/* Which one is here; NULL: none. */
+extern const ShardType *shard_stuck_guest(void);

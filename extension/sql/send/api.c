@@ -22,6 +22,7 @@
 #include "registry/catalog.h"
 #include "entity/execution.h"
 #include "entity/outputs.h"
+#include "entity/stuck.h"
 #include "registry/routine.h"
 #include "base/guc.h"
 #include "log/log.h"
@@ -171,16 +172,23 @@ shard_api_check_room(const ShardType *type, int payload_len)
 		refuse(db);
 }
 
-/* Errors when too many messages wait, and this one would wait, too. */
+/*
+ * Errors when too many messages wait, and this one would wait, too. That may pass, and a handler tries it again until it
+ * does; for a reply to another owner's type, which chose to be replied to and may be stopped for good, so often as errors that
+ * may pass are.
+ */
 static void
-check_buffer(ShardType *type, int32 shard, const char *entity, int entity_len)
+check_buffer(ShardType *type, int32 shard, const char *entity, int entity_len, bool is_reply)
 {
 	int64 held = shard_buffer_enter(type);
+	const ShardExecution *execution = shard_execution_current();
+	bool has_end = is_reply && execution != NULL && !execution->trial &&
+				   execution->entity->local->type->owner != type->owner;
 
 	if (held < type->buffer_size || !shard_buffer_takes(type, shard, entity, entity_len))
 		return;
 	ereport(ERROR,
-			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+			(errcode(has_end ? ERRCODE_TRANSACTION_ROLLBACK : ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 			 errmsg("buffer of entity type \"%s\" is full", type->name),
 			 errdetail(INT64_FORMAT " messages cannot be handled now, buffer_size is " INT64_FORMAT
 									".",
@@ -204,6 +212,7 @@ shard_api_shard(ShardType *type, const char *entity, int entity_len)
 
 	if (execution == NULL || !OidIsValid(type->shard_id_extractor))
 		return shard_registry_shard_id(type, entity, entity_len);
+	shard_stuck_guest_comes(type);
 	shard_execution_set_current(NULL);
 	PG_TRY();
 	{
@@ -211,6 +220,7 @@ shard_api_shard(ShardType *type, const char *entity, int entity_len)
 	}
 	PG_FINALLY();
 	{
+		shard_stuck_guest_goes();
 		shard_execution_set_current(execution);
 	}
 	PG_END_TRY();
@@ -223,6 +233,8 @@ extract(ShardType *type, Jsonb *message, text **entity, Jsonb **payload)
 {
 	ShardExecution *execution = shard_execution_current();
 
+	if (execution != NULL)
+		shard_stuck_guest_comes(type);
 	shard_execution_set_current(NULL);
 	PG_TRY();
 	{
@@ -231,6 +243,7 @@ extract(ShardType *type, Jsonb *message, text **entity, Jsonb **payload)
 	}
 	PG_FINALLY();
 	{
+		shard_stuck_guest_goes();
 		shard_execution_set_current(execution);
 	}
 	PG_END_TRY();
@@ -239,7 +252,7 @@ extract(ShardType *type, Jsonb *message, text **entity, Jsonb **payload)
 /* Appends a message; everything has been checked but the limits. */
 static void
 append(ShardType *type, ShardKind kind, const char *entity, int entity_len, const char *payload,
-	   int payload_len)
+	   int payload_len, bool is_reply)
 {
 	ShardExecution *execution = shard_execution_current();
 	ShardRow row = {.type_id = type->type_id,
@@ -254,7 +267,7 @@ append(ShardType *type, ShardKind kind, const char *entity, int entity_len, cons
 	/* of others the sender has looked at the size */
 	shard_api_check_room(type, kind == SHARD_KIND_TELL ? payload_len : 0);
 	row.shard = shard_api_shard(type, entity, entity_len);
-	check_buffer(type, row.shard, entity, entity_len);
+	check_buffer(type, row.shard, entity, entity_len, is_reply);
 	if (execution != NULL && execution->trial)
 	{
 		if (kind == SHARD_KIND_TELL)
@@ -272,16 +285,22 @@ append(ShardType *type, ShardKind kind, const char *entity, int entity_len, cons
 }
 
 static void
-append_message(ShardType *type, const char *entity, int entity_len, Jsonb *message)
+append_message(ShardType *type, const char *entity, int entity_len, Jsonb *message, bool is_reply)
 {
-	append(type, SHARD_KIND_TELL, entity, entity_len, VARDATA(message),
-		   VARSIZE(message) - VARHDRSZ);
+	append(type, SHARD_KIND_TELL, entity, entity_len, VARDATA(message), VARSIZE(message) - VARHDRSZ,
+		   is_reply);
 }
 
 void
 shard_api_tell(const char *type_name, const char *entity, int entity_len, Jsonb *message)
 {
-	append_message(open_type(type_name), entity, entity_len, message);
+	append_message(open_type(type_name), entity, entity_len, message, false);
+}
+
+void
+shard_api_reply(const char *type_name, const char *entity, int entity_len, Jsonb *message)
+{
+	append_message(open_type(type_name), entity, entity_len, message, true);
 }
 
 /* shard_tell(type_name text, entity_id text, message jsonb) returns void */
@@ -315,7 +334,7 @@ shard_tell_extracted(PG_FUNCTION_ARGS)
 	type = open_type(name_of(PG_GETARG_TEXT_PP(0), buffer));
 	message = PG_GETARG_JSONB_P(1);
 	extract(type, message, &entity, &payload);
-	append_message(type, VARDATA_ANY(entity), VARSIZE_ANY_EXHDR(entity), payload);
+	append_message(type, VARDATA_ANY(entity), VARSIZE_ANY_EXHDR(entity), payload, false);
 	PG_RETURN_VOID();
 }
 
@@ -354,7 +373,8 @@ shard_tell_many(PG_FUNCTION_ARGS)
 							errmsg("%s number %d must not be null",
 								   id_nulls[i] ? "entity id" : "message", i + 1)));
 		id = DatumGetTextPP(ids[i]);
-		append_message(type, VARDATA_ANY(id), VARSIZE_ANY_EXHDR(id), DatumGetJsonbP(messages[i]));
+		append_message(type, VARDATA_ANY(id), VARSIZE_ANY_EXHDR(id), DatumGetJsonbP(messages[i]),
+					   false);
 	}
 	PG_RETURN_INT64(id_count);
 }
@@ -363,7 +383,7 @@ void
 shard_api_send(ShardType *type, ShardKind kind, const char *entity, int entity_len,
 			   const Jsonb *content)
 {
-	append(type, kind, entity, entity_len, VARDATA(content), VARSIZE(content) - VARHDRSZ);
+	append(type, kind, entity, entity_len, VARDATA(content), VARSIZE(content) - VARHDRSZ, false);
 }
 
 /* A command to an entity, which travels as a message does. */
@@ -377,7 +397,7 @@ send_command(FunctionCallInfo fcinfo, ShardKind kind)
 	shard_argument_check(fcinfo, 1, "entity id must not be null");
 	entity = PG_GETARG_TEXT_PP(1);
 	append(open_type(name_of(PG_GETARG_TEXT_PP(0), buffer)), kind, VARDATA_ANY(entity),
-		   VARSIZE_ANY_EXHDR(entity), "", 0);
+		   VARSIZE_ANY_EXHDR(entity), "", 0, false);
 	PG_RETURN_VOID();
 }
 

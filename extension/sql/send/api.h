@@ -20,6 +20,13 @@ extern void
 shard_api_tell(const char *type_name, const char *entity, int entity_len, Jsonb *message);
 
 /*
+ * The same for what replies to an entity: in a handler, a full buffer of another owner's type is error 40000, which has an end, instead
+ * of 53400.
+ */
+extern void
+shard_api_reply(const char *type_name, const char *entity, int entity_len, Jsonb *message);
+
+/*
  * The same for a SCHEDULE or CANCEL (timer_api.c), or a REQUEST (request_api.c), in two steps: the type, with the sender's
  * right checked, and the size of what max_message_size is about; and the rest.
  */

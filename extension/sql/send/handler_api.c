@@ -166,8 +166,8 @@ shard_reply(PG_FUNCTION_ARGS)
 		if (PG_ARGISNULL(0))
 			ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 							errmsg("reply to an entity must not be null")));
-		shard_api_tell(type->name, execution->message->src_entity,
-					   execution->message->src_entity_len, PG_GETARG_JSONB_P(0));
+		shard_api_reply(type->name, execution->message->src_entity,
+						execution->message->src_entity_len, PG_GETARG_JSONB_P(0));
 	}
 	PG_RETURN_VOID();
 }

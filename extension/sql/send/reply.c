@@ -168,8 +168,8 @@ reply_to_entity(const ShardReplyToken *token, Jsonb *message)
 	if (message == NULL)
 		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 						errmsg("reply to an entity must not be null")));
-	shard_api_tell(shard_api_open_number(token->type_id)->name, token->entity, token->entity_len,
-				   message);
+	shard_api_reply(shard_api_open_number(token->type_id)->name, token->entity, token->entity_len,
+					message);
 }
 
 /* To a request: a message to the entity that made it, which knows whether it is open still. */
