@@ -42,23 +42,34 @@
  * there are as many as may be: starts that fail leave those of messages, which are counted. The new row is not among
  * those that are looked at. If there are more, since max_restarts was higher, they lie right before that row, and go, too.
  */
+#define TRIM \
+	" DELETE FROM shard.history WHERE ctid = ANY (ARRAY(SELECT h.ctid" \
+	" FROM (SELECT h.seq FROM shard.history h" \
+	" WHERE h.type_id = $1 AND h.shard = $2 AND h.entity = $3" \
+	" AND (h.decision = 'start') = ($7 = 'start') ORDER BY h.seq DESC OFFSET $10 - 1 LIMIT 1) k," \
+	" LATERAL (SELECT h.ctid FROM shard.history h" \
+	" WHERE h.type_id = $1 AND h.shard = $2 AND h.entity = $3" \
+	" AND (h.decision = 'start') = ($7 = 'start')" \
+	" AND h.seq >= k.seq - $11 AND h.seq <= k.seq FOR UPDATE SKIP LOCKED) h))"
+
 static ShardStatement note = {
 	"WITH new AS (INSERT INTO shard.history (type_id, shard, entity, seq, sqlstate, error, attempts,"
 	" decision, outcome, pause)"
 	" SELECT $1, $2, $3, coalesce((SELECT h.seq FROM shard.history h"
 	" WHERE h.type_id = $1 AND h.shard = $2 AND h.entity = $3 ORDER BY h.seq DESC LIMIT 1), 0) + 1,"
-	" $4, $5, $6, $7, $8, $9)"
-	" DELETE FROM shard.history WHERE ctid = ANY (ARRAY(SELECT h.ctid"
-	" FROM (SELECT h.seq FROM shard.history h"
-	" WHERE h.type_id = $1 AND h.shard = $2 AND h.entity = $3"
-	" AND (h.decision = 'start') = ($7 = 'start') ORDER BY h.seq DESC OFFSET $10 - 1 LIMIT 1) k,"
-	" LATERAL (SELECT h.ctid FROM shard.history h"
-	" WHERE h.type_id = $1 AND h.shard = $2 AND h.entity = $3"
-	" AND (h.decision = 'start') = ($7 = 'start')"
-	" AND h.seq >= k.seq - $11 AND h.seq <= k.seq FOR UPDATE SKIP LOCKED) h))",
+	" $4, $5, $6, $7, $8, $9)" TRIM,
 	11,
 	{INT4OID, INT4OID, TEXTOID, TEXTOID, TEXTOID, INT4OID, TEXTOID, TEXTOID, INT8OID, INT4OID,
 	 INT4OID}};
+
+/* The same at a backup, of a failure that the home has noted. */
+static ShardStatement store = {
+	"WITH new AS (INSERT INTO shard.history (type_id, shard, entity, seq, at, sqlstate, error,"
+	" attempts, decision, outcome, pause)"
+	" VALUES ($1, $2, $3, $12, $13, $4, $5, $6, $7, $8, $9))" TRIM,
+	13,
+	{INT4OID, INT4OID, TEXTOID, TEXTOID, TEXTOID, INT4OID, TEXTOID, TEXTOID, INT8OID, INT4OID,
+	 INT4OID, INT8OID, TIMESTAMPTZOID}};
 
 /* Of as many as there may be. Starts that failed are none of its messages. */
 static ShardStatement count = {
@@ -82,6 +93,20 @@ static ShardStatement delete_oldest = {
 	3,
 	{INT4OID, INT4OID, INT4OID}};
 
+/* Of a type with replicas the rows that a backup has are counted apart from those of homes. */
+#define OF_SAME(row) \
+	" AND CASE WHEN $4 THEN EXISTS (SELECT FROM shard.backup_here b" \
+	" WHERE b.type_id = " row ".type_id AND b.shard = " row ".shard)" \
+	" ELSE EXISTS (SELECT FROM shard.own o WHERE o.type_id = " row ".type_id" \
+	" AND o.shard = " row ".shard AND o.state = 'active') END"
+
+static ShardStatement delete_oldest_of_same = {
+	"DELETE FROM shard.history WHERE ctid = ANY (ARRAY(SELECT h.ctid FROM shard.history h"
+	" WHERE h.type_id = $1 AND h.at <= (SELECT n.at FROM shard.history n WHERE n.type_id = $1" OF_SAME(
+		"n") " ORDER BY n.at DESC OFFSET $2 LIMIT 1)" OF_SAME("h") " ORDER BY h.at LIMIT $3 FOR UPDATE OF h SKIP LOCKED))",
+	4,
+	{INT4OID, INT4OID, INT4OID, BOOLOID}};
+
 static const char *const outcomes[] = {[SHARD_ENTITY_RETRY] = "retry",
 									   [SHARD_ENTITY_BURY] = "dead letter",
 									   [SHARD_ENTITY_BURY_AND_STOP] = "dead letter",
@@ -98,9 +123,9 @@ add_entity(ShardArguments *arguments, const ShardEntity *entity)
 
 /* How many of its messages' failures are kept, and of its starts' as many: those that max_restarts asks for are among them. */
 static Datum
-most_of(const ShardEntity *entity)
+most_of(const ShardType *type)
 {
-	return Int32GetDatum(Max(ROWS_EACH, entity->local->type->max_restarts + 1));
+	return Int32GetDatum(Max(ROWS_EACH, type->max_restarts + 1));
 }
 
 int
@@ -111,7 +136,7 @@ shard_history_count(const ShardEntity *entity, int64 window)
 
 	add_entity(&arguments, entity);
 	shard_statement_add(&arguments, TimestampTzGetDatum(GetCurrentTimestamp() - window), false);
-	shard_statement_add(&arguments, most_of(entity), false);
+	shard_statement_add(&arguments, most_of(entity->local->type), false);
 	SPI_connect();
 	shard_statement_run(&count, &arguments, SPI_OK_SELECT);
 	result = (int) shard_statement_int8(0, 1);
@@ -127,18 +152,41 @@ run(ShardStatement *statement, ShardArguments *arguments)
 	SPI_finish();
 }
 
+/* Of a type with replicas, of what homes here have; then, copies, of what a backup has. */
+static void
+delete_some(const ShardLocalType *local, bool copies)
+{
+	bool replicated = local->type->replicas > 0;
+	ShardArguments arguments = {0};
+
+	shard_statement_add(&arguments, Int32GetDatum(local->type->type_id), false);
+	shard_statement_add(&arguments, Int32GetDatum(MOST_ROWS), false);
+	shard_statement_add(&arguments, Int32GetDatum(MOST_AT_ONCE), false);
+	if (replicated)
+		shard_statement_add(&arguments, BoolGetDatum(copies), false);
+	run(replicated ? &delete_oldest_of_same : &delete_oldest, &arguments);
+}
+
 /* The count is no truth: a turn that is undone has only looked too early. */
 static void
 make_room(ShardLocalType *local)
 {
-	ShardArguments arguments = {0};
-
 	if (local->history_noted++ % LOOK_EVERY != 0)
 		return;
-	shard_statement_add(&arguments, Int32GetDatum(local->type->type_id), false);
-	shard_statement_add(&arguments, Int32GetDatum(MOST_ROWS), false);
-	shard_statement_add(&arguments, Int32GetDatum(MOST_AT_ONCE), false);
-	run(&delete_oldest, &arguments);
+	delete_some(local, false);
+	if (local->type->replicas > 0)
+		delete_some(local, true);
+}
+
+/* How far behind the row that goes others are looked for. */
+static void
+add_reach(ShardArguments *arguments)
+{
+#ifdef SHARD_MUTANT_HISTORY_READ_AGAIN
+	shard_statement_add(arguments, Int32GetDatum(PG_INT32_MAX), false);
+#else
+	shard_statement_add(arguments, Int32GetDatum(SHARD_MOST_RESTARTS), false);
+#endif
 }
 
 /* pause 0: none. */
@@ -157,12 +205,8 @@ add(ShardEntity *entity, const ErrorData *error, int attempts, const char *decis
 	shard_statement_add_string(&arguments, decision);
 	shard_statement_add_string(&arguments, outcome);
 	shard_statement_add(&arguments, Int64GetDatum(pause), pause == 0);
-	shard_statement_add(&arguments, most_of(entity), false);
-#ifdef SHARD_MUTANT_HISTORY_READ_AGAIN
-	shard_statement_add(&arguments, Int32GetDatum(PG_INT32_MAX), false);
-#else
-	shard_statement_add(&arguments, Int32GetDatum(SHARD_MOST_RESTARTS), false);
-#endif
+	shard_statement_add(&arguments, most_of(entity->local->type), false);
+	add_reach(&arguments);
 	run(&note, &arguments);
 	shard_record_history(entity->local->type->type_id, entity->shard, entity->id, entity->id_len);
 	make_room(entity->local);
@@ -184,4 +228,28 @@ shard_history_note_start(ShardEntity *entity, const ErrorData *error, int attemp
 	if (pause != 0 && shard_entity_hope(unpack_sql_state(error->sqlerrcode)) == SHARD_ENTITY_PASSES)
 		return;
 	add(entity, error, attempts, "start", pause != 0 ? "retry" : "quarantine", pause);
+}
+
+void
+shard_history_store(const ShardType *type, int32 shard, const ShardCopyHistory *history)
+{
+	ShardLocalType *local = shard_local_known(type->type_id);
+	ShardArguments arguments = {0};
+
+	shard_statement_add(&arguments, Int32GetDatum(type->type_id), false);
+	shard_statement_add(&arguments, Int32GetDatum(shard), false);
+	shard_statement_add_text(&arguments, history->entity, history->entity_len);
+	shard_statement_add_text(&arguments, history->sqlstate, history->sqlstate_len);
+	shard_statement_add_text(&arguments, history->error, history->error_len);
+	shard_statement_add(&arguments, Int32GetDatum(history->attempts), false);
+	shard_statement_add_text(&arguments, history->decision, history->decision_len);
+	shard_statement_add_text(&arguments, history->outcome, history->outcome_len);
+	shard_statement_add(&arguments, Int64GetDatum(history->pause_us), history->pause_us < 0);
+	shard_statement_add(&arguments, most_of(type), false);
+	add_reach(&arguments);
+	shard_statement_add(&arguments, Int64GetDatum(history->seq), false);
+	shard_statement_add(&arguments, TimestampTzGetDatum(history->ago_us), false);
+	run(&store, &arguments);
+	if (local != NULL)
+		make_room(local);
 }

@@ -3,7 +3,7 @@
  *		What the files on the way of a message share: the turn, and what each file does for those above it.
  *
  * In the order of the way. Each file calls those that come after it, and none that comes before (test/lint.pl):
- *		replica_apply replica_pass replica_table turn record_write record_key residents recovery report deliver deliver_ask stash order order_position handle start_failure failure
+ *		replica_apply replica_pass replica_rows_write replica_rows replica_rows_clear replica_table turn record_write record_key residents recovery report deliver deliver_ask stash order order_position handle start_failure failure
  *		dead_letter_room recount outputs_leave output_address turn_commit stop turn_entity record_image queue pause history decider start call stuck execution
  *		turn_limit turn_log restart stop_row passivate cache remember life local_type handler crash held
  *		state_reshard state_copy state_purge state_orphan state_structure state_walk state state_table state_door state_trigger state_hold
@@ -14,6 +14,7 @@
 
 #include <signal.h>
 
+#include "core/flow/copy.h"
 #include "entity/execution.h"
 #include "entity/held.h"
 #include "entity/replica_home.h"
@@ -484,6 +485,10 @@ shard_history_note(ShardEntity *entity, const ErrorData *error, const ShardEntit
 				   ShardEntityVerdict verdict, int64 pause);
 extern void
 shard_history_note_start(ShardEntity *entity, const ErrorData *error, int attempts, int64 pause);
+
+/* At a backup: stores one that the shard's home has noted; ago_us is a time of the calendar, as in records. */
+extern void
+shard_history_store(const ShardType *type, int32 shard, const ShardCopyHistory *history);
 
 /* ---- decider.c: the type's own word on a failure ---------------------------------------------- */
 

@@ -1,10 +1,10 @@
 /*
  * entity/replica_apply.c
- *		A backup applies what it has stored: the states of its copies, in shard_replica.<type> (Q10).
+ *		A backup applies what it has stored: the states of its copies, in shard_replica.<type>, and their other rows (Q10).
  *
  * Comes from: process/region.c, between turns, when a call has stored something, or told that it is released
- * (shard_copy_apply_soon). Reads records (log/turn_log.h), collects the newest image of each row (replica_pass.c), and writes
- * these as the type's owner (replica_table.c).
+ * (shard_copy_apply_soon). Reads records (log/turn_log.h), collects the newest of each row (replica_pass.c, replica_rows.c), and
+ * writes states as the type's owner (replica_table.c), other rows as the extension (replica_rows_write.c), in one transaction.
  *
  * If the process dies right here: before the commit nothing was applied, and all records are there. After it the row of
  * shard.copy says what is applied, which the next worker, or server, goes on from; rotation learns later that records may go.
@@ -29,6 +29,7 @@
 #include "entity/internal.h"
 #include "entity/replica_apply.h"
 #include "entity/replica_pass.h"
+#include "entity/replica_rows.h"
 #include "entity/replica_table.h"
 #include "entity/state_door.h"
 #include "entity/state_purge.h"
@@ -53,15 +54,15 @@
 #define SWEEP_AGAIN_MS 1000
 
 static ShardStatement select_copy = {
-	"SELECT lost, applied, kept, columns, problem FROM shard.copy WHERE type_id = $1 AND shard = $2",
+	"SELECT lost, applied, columns, problem FROM shard.copy WHERE type_id = $1 AND shard = $2",
 	2,
 	{INT4OID, INT4OID}};
 
 static ShardStatement update_copy = {
-	"UPDATE shard.copy SET applied = $3, kept = $4, columns = coalesce($5, columns), problem = $6"
+	"UPDATE shard.copy SET applied = $3, columns = coalesce($4, columns), problem = $5"
 	" WHERE type_id = $1 AND shard = $2",
-	6,
-	{INT4OID, INT4OID, INT8OID, INT8OID, BYTEAOID, TEXTOID}};
+	5,
+	{INT4OID, INT4OID, INT8OID, BYTEAOID, TEXTOID}};
 
 static ShardStatement update_problem = {
 	"UPDATE shard.copy SET problem = $3 WHERE type_id = $1 AND shard = ANY ($2)",
@@ -258,10 +259,9 @@ read_copies(ShardReplicaPass *pass)
 			continue;
 		}
 		copy->applied = shard_statement_int8(0, 2);
-		copy->kept = shard_statement_int8(0, 3);
-		copy->columns = shard_statement_bytes(0, 4, context, &copy->columns_len);
+		copy->columns = shard_statement_bytes(0, 3, context, &copy->columns_len);
 		copy->reached = copy->applied;
-		copy->said = shard_statement_bytes(0, 5, context, &said_len);
+		copy->said = shard_statement_bytes(0, 4, context, &said_len);
 		SPI_freetuptable(SPI_tuptable);
 	}
 	SPI_finish();
@@ -281,6 +281,7 @@ clear_fresh(const ShardReplicaPass *pass, const char *label)
 		if (purge.left)
 			ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE),
 							errmsg("rows of table %s are in use", label)));
+		shard_replica_rows_clear(pass->type_id, pass->copies[i].item.key.shard);
 	}
 	CommandCounterIncrement();
 }
@@ -331,7 +332,7 @@ is_same(const char *a, const char *b)
 	return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
 }
 
-/* What is applied, what of it has something that is not, and why not more. */
+/* What is applied, and why not more. */
 static void
 write_copies(const ShardReplicaPass *pass)
 {
@@ -346,7 +347,6 @@ write_copies(const ShardReplicaPass *pass)
 		shard_statement_add(&arguments, Int32GetDatum(pass->type_id), false);
 		shard_statement_add(&arguments, Int32GetDatum(copy->item.key.shard), false);
 		shard_statement_add(&arguments, Int64GetDatum(copy->reached), false);
-		shard_statement_add(&arguments, Int64GetDatum(copy->kept), false);
 		shard_statement_add_text(&arguments, copy->told ? copy->columns : NULL, copy->columns_len);
 		shard_statement_add_string(&arguments, copy->problem);
 		shard_statement_change_one(&update_copy, &arguments, SPI_OK_UPDATE);
@@ -396,6 +396,8 @@ apply_piece(ShardReplicaPass *pass, ShardLanes lanes, Oid extension)
 		clear_fresh(pass, shard_replica_table_label(type));
 		write_images(pass, type);
 		shard_fault("apply_written");
+		shard_replica_rows_write(pass, type);
+		shard_fault("apply_rows_written");
 		write_copies(pass);
 	}
 	PopActiveSnapshot();
@@ -417,8 +419,7 @@ publish(const ShardReplicaPass *pass)
 
 		/* what another process of this worker had applied may be news, too */
 		if (copy->reached > copy->item.end.copy.applied)
-			shard_copy_end_applied(&copy->item.key, copy->reached,
-								   copy->kept != 0 ? copy->kept : copy->reached + 1);
+			shard_copy_end_applied(&copy->item.key, copy->reached);
 		shard_replica_pass_note(copy);
 		if (copy->problem != NULL)
 		{

@@ -1,10 +1,10 @@
 /*
  * entity/replica_apply.h
- *		A backup applies what it has stored: the states of its copies, in shard_replica.<type> (Q10).
+ *		A backup applies what it has stored: the states of its copies, in shard_replica.<type>, and their other rows (Q10).
  *
  * The lane's worker does that between its turns, of one type at a time, in a transaction of its own: the newest image of each
  * row, and up to which turn the copy has them. Nothing that is not released is applied, and nothing is ever undone. The
- * records of what is applied are let go, but for those that have something else than states, which nobody applies yet.
+ * records of what is applied are let go, but for the newest.
  */
 #pragma once
 

@@ -14,6 +14,7 @@
 #include "core/base/message.h"
 #include "core/base/shard_key.h"
 #include "entity/replica_pass.h"
+#include "entity/replica_rows.h"
 #include "log/turn_log.h"
 
 #include "base/compat.h"
@@ -117,6 +118,7 @@ shard_replica_pass_begin(const ShardCopySetItem *items, int count, int32 self)
 	info.hcxt = CurrentMemoryContext;
 	pass->images = hash_create("shard replica images", 256, &info,
 							   HASH_ELEM | HASH_FUNCTION | HASH_COMPARE | HASH_CONTEXT);
+	pass->rows = shard_replica_rows_create();
 	return pass;
 }
 
@@ -151,7 +153,8 @@ add_record(ShardReplicaPass *pass, ShardReplicaPassCopy *copy, const ShardTurnRe
 		   int64 seq)
 {
 	ShardReplicaPassRecord *kept;
-	StringInfoData bytes;
+	int length = shard_turn_record_ship_len(record);
+	StringInfoData bytes = {.data = palloc(length + 1), .maxlen = length + 1};
 
 	if (copy->n_records == copy->space)
 	{
@@ -161,11 +164,10 @@ add_record(ShardReplicaPass *pass, ShardReplicaPassCopy *copy, const ShardTurnRe
 				? palloc(copy->space * sizeof(ShardReplicaPassRecord))
 				: repalloc_huge(copy->records, copy->space * sizeof(ShardReplicaPassRecord));
 	}
-	initStringInfo(&bytes);
 	shard_turn_record_ship(&bytes, record);
 	kept = &copy->records[copy->n_records++];
 	*kept = (ShardReplicaPassRecord){record->turn, seq, bytes.data, bytes.len};
-	pass->bytes += bytes.len;
+	pass->bytes += bytes.len + sizeof(ShardReplicaPassRecord);
 }
 
 /* The copy that waits for the record; NULL: none does. What has its turn, or a later one, gives way to it. */
@@ -230,36 +232,23 @@ read_records(ShardReplicaPass *pass)
 	shard_turn_log_hold(false);
 }
 
-/* ---- images --------------------------------------------------------------------------------------- */
+/* ---- what they have ------------------------------------------------------------------------------- */
 
 static void
-damaged(const ShardReplicaPassCopy *copy, int64 turn, const char *what)
-{
-	ereport(ERROR, (errcode(ERRCODE_DATA_CORRUPTED),
-					errmsg("record " INT64_FORMAT " of shard %d cannot be applied", turn,
-						   copy->item.key.shard),
-					errdetail("What is damaged: %s.", what)));
-}
-
-static void
-take_images(ShardReplicaPass *pass, ShardReplicaPassCopy *copy, int64 turn, ShardReader *items)
+take_images(ShardReplicaPass *pass, ShardReplicaPassCopy *copy, ShardReader items)
 {
 	ShardTurnImage image;
 
-	while (shard_turn_get_image(items, &image))
+	while (shard_turn_get_image(&items, &image))
 	{
 		ShardReplicaPassImageKey key = {(int) (copy - pass->copies), image.entity_len,
 										image.entity};
 		ShardReplicaPassImage *newest = hash_search(pass->images, &key, HASH_ENTER, NULL);
 
-		if (image.row != NULL && copy->columns == NULL)
-			damaged(copy, turn, "its columns lack");
 		newest->image = image;
 		newest->columns = copy->columns;
 		newest->columns_len = copy->columns_len;
 	}
-	if (items->failed)
-		damaged(copy, turn, "an image");
 }
 
 /* Has it a part that has to be applied, and that is not known here? */
@@ -277,31 +266,55 @@ is_strange(const ShardTurnRecord *record)
 	return false;
 }
 
-/* Of one record. */
+/* Of one record, which is sound. */
 static void
 take_record(ShardReplicaPass *pass, ShardReplicaPassCopy *copy, const ShardTurnRecord *record)
 {
 	ShardReader sections = record->sections;
 	ShardReader items;
+	int64 outputs = 0;
 	int32 kind;
 	bool mandatory;
-	bool more = false;
 
 	while (shard_turn_record_section_next(&sections, &kind, &mandatory, &items))
 	{
 		if (kind == SHARD_TURN_IMAGES)
-			take_images(pass, copy, record->turn, &items);
+			take_images(pass, copy, items);
 		else if (kind == SHARD_TURN_COLUMNS)
 		{
 			copy->columns = items.at;
 			copy->columns_len = (int) (items.end - items.at);
 			copy->told = true;
 		}
+		else if (kind == SHARD_TURN_OUTPUTS)
+			outputs += shard_replica_rows_take(pass->rows, (int) (copy - pass->copies), record,
+											   kind, items, outputs);
 		else
-			more |= kind != SHARD_TURN_CONTROL;
+			(void) shard_replica_rows_take(pass->rows, (int) (copy - pass->copies), record, kind,
+										   items, 0);
 	}
-	if (more && copy->kept == 0)
-		copy->kept = record->turn;
+}
+
+/* Why the record cannot be applied; NULL: it can. */
+static char *
+problem_of(const ShardReplicaPassCopy *copy, const ShardReplicaPassRecord *kept,
+		   ShardTurnRecord *record)
+{
+	ShardReader reader = {kept->bytes, kept->bytes + kept->length};
+	ShardTurnFault fault;
+	const char *what;
+
+	if (!shard_turn_record_next(&reader, record, &fault))
+		what = shard_turn_fault_names[fault];
+	else if (is_strange(record))
+		return psprintf("record " INT64_FORMAT
+						" of shard %d has a part that only a newer version knows",
+						kept->turn, copy->item.key.shard);
+	else
+		what = shard_replica_rows_check(record, copy->columns != NULL);
+	return what == NULL ? NULL
+						: psprintf("record " INT64_FORMAT " of shard %d is damaged: %s", kept->turn,
+								   copy->item.key.shard, what);
 }
 
 static void
@@ -312,22 +325,13 @@ take_copy(ShardReplicaPass *pass, ShardReplicaPassCopy *copy)
 								 copy->applied + 1, copy->item.key.shard);
 	for (int i = 0; i < copy->n_records; i++)
 	{
-		const ShardReplicaPassRecord *kept = &copy->records[i];
-		ShardReader reader = {kept->bytes, kept->bytes + kept->length};
 		ShardTurnRecord record;
-		ShardTurnFault fault;
 
-		if (!shard_turn_record_next(&reader, &record, &fault))
-			damaged(copy, kept->turn, shard_turn_fault_names[fault]);
-		if (is_strange(&record))
-		{
-			copy->problem = psprintf("record " INT64_FORMAT
-									 " of shard %d has a part that only a newer version knows",
-									 kept->turn, copy->item.key.shard);
+		copy->problem = problem_of(copy, &copy->records[i], &record);
+		if (copy->problem != NULL)
 			return;
-		}
 		take_record(pass, copy, &record);
-		copy->reached = kept->turn;
+		copy->reached = copy->records[i].turn;
 	}
 }
 

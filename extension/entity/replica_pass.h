@@ -26,8 +26,7 @@ typedef struct ShardReplicaPassCopy
 	int64 to;			   /* up to this turn all may be applied */
 	int64 applied;		   /* as of the last commit; */
 	int64 reached;		   /* as of this pass */
-	int64 kept; /* records from this turn on have something that nobody applies; 0: none has */
-	const char *columns; /* of images that come next */
+	const char *columns;   /* of images that come next */
 	int columns_len;
 	bool told;			 /* they are others than before the pass */
 	const char *said;	 /* why its next record was not applied, as its row says; NULL: it was; */
@@ -62,6 +61,7 @@ typedef struct ShardReplicaPass
 	int64 bytes; /* of records */
 	bool full;	 /* there may be more than this pass takes */
 	HTAB *images;
+	HTAB *rows; /* what the records have beside states (replica_rows.h) */
 } ShardReplicaPass;
 
 /* A pass over copies of one type, in the order of their shards. */
@@ -69,7 +69,7 @@ extern ShardReplicaPass *
 shard_replica_pass_begin(const ShardCopySetItem *items, int count, int32 self);
 
 /*
- * In the transaction, when applied, kept and columns of each copy are set: reads what is to be applied, about 8 MB, and sets
+ * In the transaction, when applied and columns of each copy are set: reads what is to be applied, about 8 MB, and sets
  * what the copies reach by it; problem, where a copy cannot go on, since its next record is gone, damaged, or of a newer version.
  */
 extern void shard_replica_pass_read(ShardReplicaPass *pass);

@@ -230,6 +230,16 @@ is_at_place(const Lane *lane, const ShardTimer *timer)
 	return timer->due == lane->place.due && timer->generation == lane->place.generation;
 }
 
+/* Those of shards that are staged, or left, or of which this node has a copy for another one, are passed over. */
+static bool
+is_here(const ShardTimerOwner *owner)
+{
+#ifdef SHARD_MUTANT_TIMERS_OF_COPIES_FIRE
+	return true;
+#endif
+	return shard_presence->is_active(owner->type_id, owner->shard);
+}
+
 static bool
 look_at_timer(const ShardTimerOwner *owner, const ShardTimer *timer, void *arg)
 {
@@ -244,7 +254,7 @@ look_at_timer(const ShardTimerOwner *owner, const ShardTimer *timer, void *arg)
 		return false;
 	}
 	lane->place = (ShardTimerPlace){timer->due, timer->generation};
-	if (shard_presence->is_active(owner->type_id, owner->shard) && runs(owner->type_id))
+	if (is_here(owner) && runs(owner->type_id))
 	{
 		append(owner, timer);
 #ifdef SHARD_MUTANT_TIMER_ENDS_EARLY

@@ -42,12 +42,62 @@ CREATE TABLE shard.copy (
     want    int4 NOT NULL,   -- wished number of nodes, the home included
     nodes   int4[] NOT NULL,
     applied int8 NOT NULL DEFAULT 0, -- turns up to this one are in the tables
-    kept    int8 NOT NULL DEFAULT 0, -- records from this turn on have something that is not; 0: as applied says
     columns bytea,           -- of the images behind applied, as a record has told them; NULL: none has
     problem text,            -- why records are not applied; NULL: they are
     PRIMARY KEY (type_id, shard)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000);
 REVOKE ALL ON shard.copy FROM PUBLIC;
+
+/*
+ * Shards of which this node has a copy, and another node is the home: their rows in the tables of messages that wait, orders,
+ * timers, failures and marks are that home's (Q10), and mean nothing here.
+ */
+CREATE VIEW shard.backup_here AS
+SELECT c.type_id, c.shard
+FROM shard.copy c CROSS JOIN shard.node n
+WHERE c.nodes[1] OPERATOR(pg_catalog.<>) n.node_id;
+REVOKE ALL ON shard.backup_here FROM PUBLIC;
+COMMENT ON VIEW shard.backup_here IS 'shards of which this node has a copy, and another node is the home';
+
+/* What backups have of such shards in their records, and no other table has: outputs that are not done (Q29), */
+CREATE TABLE shard.output (
+    type_id    int4 NOT NULL,
+    shard      int4 NOT NULL,
+    oseq       int8 NOT NULL,
+    kind       int2 NOT NULL,
+    to_type    int4 NOT NULL,     -- for whom; of a reply: who was asked
+    to_shard   int4 NOT NULL,
+    entity     text COLLATE "C" NOT NULL,
+    src_entity text COLLATE "C" NOT NULL,
+    payload    bytea NOT NULL,
+    PRIMARY KEY (type_id, shard, oseq)
+) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000);
+REVOKE ALL ON shard.output FROM PUBLIC;
+
+/* and dead letters of the home, by their names in the shard (Q35). */
+CREATE TABLE shard.letter (
+    type_id    int4 NOT NULL,
+    shard      int4 NOT NULL,
+    number     int8 NOT NULL,
+    at         timestamptz NOT NULL,
+    entity     text COLLATE "C" NOT NULL,
+    kind       int2 NOT NULL,
+    epoch      int4,
+    stamp      bytea,
+    src_type   int4,
+    src_entity text COLLATE "C",
+    mid_node   int4 NOT NULL,
+    mid_seq    int8 NOT NULL,
+    payload    bytea NOT NULL,
+    sqlstate   text NOT NULL,
+    error      text NOT NULL,
+    detail     text,
+    hint       text,
+    context    text,
+    attempts   int4 NOT NULL,
+    PRIMARY KEY (type_id, shard, number)
+) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000);
+REVOKE ALL ON shard.letter FROM PUBLIC;
 
 /*
  * Messages that wait for a home: of shards without a route, whose home is not active here, or behind

@@ -60,7 +60,7 @@ COMMENT ON FUNCTION shard.region_shards() IS 'what the region workers did, per s
 
 /*
  * Held messages of shards that live here as far as this node knows. Copies at a shard's new home that is not decided
- * yet, and what was left behind at its former home, do not count here (M12).
+ * yet, what was left behind at its former home, and what a backup has, do not count here (M12, Q10).
  */
 CREATE VIEW shard.held_rows_here AS
 SELECT h.*
@@ -70,7 +70,8 @@ WHERE NOT EXISTS (
     FROM shard.own o LEFT JOIN shard.route r ON r.type_id = o.type_id AND r.shard = o.shard
     WHERE o.type_id = h.type_id AND o.shard = h.shard
       AND (o.state = 'staged' OR o.state = 'sealed' AND r.epoch > o.epoch)
-);
+)
+  AND NOT EXISTS (SELECT FROM shard.backup_here b WHERE b.type_id = h.type_id AND b.shard = h.shard);
 REVOKE ALL ON shard.held_rows_here FROM PUBLIC;
 COMMENT ON VIEW shard.held_rows_here IS 'what is held of shards that live here';
 

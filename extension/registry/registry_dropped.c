@@ -58,6 +58,8 @@ shard_registry_dropped_end(int32 type_id)
 		"DELETE FROM shard.route WHERE type_id OPERATOR(pg_catalog.=) $1",
 		"DELETE FROM shard.copy WHERE type_id OPERATOR(pg_catalog.=) $1",
 		"DELETE FROM shard.turn_kept WHERE type_id OPERATOR(pg_catalog.=) $1",
+		"DELETE FROM shard.output WHERE type_id OPERATOR(pg_catalog.=) $1",
+		"DELETE FROM shard.letter WHERE type_id OPERATOR(pg_catalog.=) $1",
 		"DELETE FROM shard.shard_input WHERE type_id OPERATOR(pg_catalog.=) $1",
 		"DELETE FROM shard.ordered WHERE type_id OPERATOR(pg_catalog.=) $1",
 		"DELETE FROM shard.timer WHERE type_id OPERATOR(pg_catalog.=) $1",

@@ -8,7 +8,7 @@
  */
 #pragma once
 
-#define SHARD_STATEMENT_PARAMETERS 19
+#define SHARD_STATEMENT_PARAMETERS 20
 
 struct _SPI_plan;
 

@@ -168,13 +168,24 @@ is_active(int32 type_id, int32 shard)
 	return route != NULL && route->loaded && route->own.state == SHARD_HOME_ACTIVE;
 }
 
+/* Whether the rows that are here of the shard are a copy of those of its home, which is another node (Q10). */
+static bool
+is_backup(const ShardRoute *route)
+{
+#ifdef SHARD_MUTANT_STASH_OF_COPIES_COUNTS
+	return false;
+#endif
+	return shard_route_role(route, shard_routing.self) == SHARD_SET_BACKUP && leaves_memory(route);
+}
+
 static bool
 is_moving(int32 type_id, int32 shard)
 {
 	const ShardRoute *route = shard_route_known(shard_routing.routes, type_id, shard);
 
 	return route != NULL && route->loaded &&
-		   (route->own.state == SHARD_HOME_SEALED || route->own.state == SHARD_HOME_STAGED);
+		   (route->own.state == SHARD_HOME_SEALED || route->own.state == SHARD_HOME_STAGED ||
+			is_backup(route));
 }
 
 static bool

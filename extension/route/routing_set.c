@@ -24,6 +24,7 @@
 #include "entity/record.h"
 #include "entity/replica_apply.h"
 #include "entity/replica_home.h"
+#include "entity/replica_rows.h"
 #include "link/transport.h"
 #include "log/turn_chain.h"
 #include "registry/catalog.h"
@@ -42,7 +43,6 @@ static ShardStatement write_set = {
 	" lost = EXCLUDED.lost, want = EXCLUDED.want, nodes = EXCLUDED.nodes,"
 	/* what was applied is of a history that was given up */
 	" applied = CASE WHEN c.lost = EXCLUDED.lost THEN c.applied ELSE 0 END,"
-	" kept = CASE WHEN c.lost = EXCLUDED.lost THEN c.kept ELSE 0 END,"
 	" columns = CASE WHEN c.lost = EXCLUDED.lost THEN c.columns END,"
 	" problem = CASE WHEN c.lost = EXCLUDED.lost THEN c.problem END",
 	7,
@@ -100,8 +100,13 @@ store(const ShardRoute *route)
 	if (set->n_nodes == 0)
 	{
 		shard_statement_change(&delete_set, &arguments, SPI_OK_DELETE);
+
+		/* what a former home has left goes in pieces (M7) */
+		if (route->own.state == SHARD_HOME_NONE)
+			shard_replica_rows_clear(route->type_id, route->shard);
 		return;
 	}
+	shard_replica_rows_give_up(route->type_id, route->shard, set->lost);
 	for (int i = 0; i < set->n_nodes; i++)
 		nodes[i] = Int32GetDatum(set->nodes[i]);
 	shard_statement_add(&arguments, Int64GetDatum(set->n), false);

@@ -336,7 +336,7 @@ shard_copy_end_load(const ShardCopySetKey *key, Oid extension, int64 applied)
 }
 
 void
-shard_copy_end_applied(const ShardCopySetKey *key, int64 applied, int64 kept)
+shard_copy_end_applied(const ShardCopySetKey *key, int64 applied)
 {
 	CopySetEntry *entry = attach(false) ? find(key, true) : NULL;
 
@@ -344,7 +344,7 @@ shard_copy_end_applied(const ShardCopySetKey *key, int64 applied, int64 kept)
 		return;
 	SpinLockAcquire(&entry->mutex);
 	shard_replica_applied(&entry->end.copy, applied);
-	entry->end.kept = Max(entry->end.kept, Min(kept, applied));
+	entry->end.kept = Max(entry->end.kept, applied);
 	SpinLockRelease(&entry->mutex);
 	dshash_release_lock(table, entry);
 }

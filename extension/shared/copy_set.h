@@ -83,10 +83,10 @@ shard_copy_end_found(const ShardCopySetKey *key, Oid extension, const ShardRepli
 
 /*
  * A worker at its start, after put: what table shard.copy says of what is applied, which is released. Nothing happens if the
- * end is known. And a backup's worker, after it has applied turns up to that one; records of turns below kept are needed no more.
+ * end is known. And a backup's worker, after it has applied turns up to that one; records of turns below it are needed no more.
  */
 extern void shard_copy_end_load(const ShardCopySetKey *key, Oid extension, int64 applied);
-extern void shard_copy_end_applied(const ShardCopySetKey *key, int64 applied, int64 kept);
+extern void shard_copy_end_applied(const ShardCopySetKey *key, int64 applied);
 
 /* The lane's worker, in its turn: nothing of an older epoch is stored any more. What an abort leaves does no harm. */
 extern void shard_copy_end_promise(const ShardCopySetKey *key, int32 epoch);

@@ -118,12 +118,6 @@ for my $point (qw(apply_written apply_before_commit apply_after_commit))
 
 # --- records go ---------------------------------------------------------------------------------------------
 
-# An ask at the home has no mark, so its record has nothing but a state.
-my $shard = $home->sql("SELECT shard_shard_id('kept', '$goes')");
-my $type = $backup->sql(q{SELECT type_id FROM shard.type WHERE type_name = 'kept'});
-my $of = "type_id = $type AND shard = $shard";
-my $kept = $backup->sql("SELECT kept FROM shard.copy WHERE $of");
-ok($kept == 0 || $kept > 1, 'a record with a state alone is not kept for something else');
 
 # --- columns ------------------------------------------------------------------------------------------------
 

@@ -1,6 +1,5 @@
 # What a backup has applied it needs no more: the records leave with the segment of the log that they are in, but for the newest
-# one of each shard, and those from the first one on that has something else than states (Q5, Q10). It goes on from there, also
-# after a start.
+# one of each shard, whatever they have (Q5, Q10). It goes on from there, also after a start.
 
 use strict;
 use warnings FATAL => 'all';
@@ -34,7 +33,6 @@ sub turns { my ($of) = @_; return $backup->sql("SELECT string_agg(turn::text, ' 
 
 add($alone, $_) for 1 .. 5;
 add($marked, $_) for 1 .. 2;
-my $before = newest($with_mark);
 $backup->sql("SELECT shard_tell('kept', '$marked', '{\"add\": 3}')");
 $home->wait_value("SELECT state FROM shard_entity.kept WHERE entity_id = '$marked'", 6, 'the message of the other node to be handled');
 add($marked, $_) for 4 .. 5;
@@ -44,8 +42,7 @@ same($marked, 'one with a mark is, too');
 
 my $in_log = 'SELECT count(*) FROM ' . ShardCluster::inbox_rows('kind') . ' WHERE kind = 23';
 ShardNoise::send_until($backup, 'recorder', $near, sub { return $backup->sql($in_log) == 0 }, 'the segments with the records to be emptied');
-is(turns($shard), newest($shard), 'of records with states alone the newest is left');
-is(turns($with_mark), join(' ', $before + 1 .. newest($with_mark)), 'of others the first one with a mark, and what follows it');
+is(turns($_), newest($_), 'of its records the newest is left') for $shard, $with_mark;
 
 # Nothing but that record, and its row, says where the copy stands.
 $backup->server->crash_postmaster;
@@ -67,6 +64,39 @@ like(turns($shard), qr/^$stood .* @{[ newest($shard) - 1 ]}$/, 'what is not appl
 $backup->sql(q{SELECT shard_start('kept', 'adds', 8, replicas => 1)});
 wait_applied($shard);
 same($alone, 'what was in the table and what is in the log is applied');
+
+# One that has a row which no table here can have, holds up its own copy, and no other one, and nothing of it is applied.
+sub crc32c
+{
+	my ($bytes) = @_;
+	my $crc = 0xffffffff;
+	for my $byte (unpack 'C*', $bytes)
+	{
+		$crc ^= $byte;
+		$crc = $crc & 1 ? ($crc >> 1) ^ 0x82f63b78 : $crc >> 1 for 1 .. 8;
+	}
+	return $crc ^ 0xffffffff;
+}
+
+$backup->sql(q{SELECT shard_stop_type('kept')});
+$stood = $backup->sql(applied($shard));
+add($_, 9) for $alone, $alone, $marked;
+ShardNoise::send_until($backup, 'recorder', $near, sub { return $backup->sql($in_log) == 0 }, 'the segments with them to be emptied');
+my $at = "FROM shard.turn_kept WHERE type_id = $type AND shard = $shard AND turn = $stood + 2";
+add($alone, 9);
+my $kept = $backup->sql("SELECT encode(record, 'hex') $at");
+my ($length, undef) = unpack 'VV', my $record = pack 'H*', $kept;
+(my $body = substr $record, 8, $length) =~ s/\Q$alone\E/"\xff" x length $alone/ge;
+my $spoilt = unpack 'H*', pack('VV', $length, crc32c($body)) . $body . substr $record, 8 + $length;
+isnt($spoilt, $kept, 'a record is changed');
+$backup->sql("UPDATE shard.turn_kept SET record = decode('$spoilt', 'hex') WHERE type_id = $type AND shard = $shard AND turn = $stood + 2");
+$backup->sql(q{SELECT shard_start('kept', 'adds', 8, replicas => 1)});
+wait_applied($with_mark);
+$backup->wait_until("SELECT EXISTS (SELECT FROM shard_health() h, unnest(h.problems) p WHERE p ~ 'cannot apply it: record @{[ $stood + 2 ]} of shard $shard is damaged: images')", 'health to say what is damaged');
+is($backup->sql(applied($shard)), $stood + 1, 'what stands before it is applied, and nothing of it');
+$backup->sql("UPDATE shard.turn_kept SET record = decode('$kept', 'hex') WHERE type_id = $type AND shard = $shard AND turn = $stood + 2");
+wait_applied($shard);
+same($alone, 'all is applied when the record is sound again');
 
 # One that is gone holds up its own copy, and no other one.
 $backup->sql(q{SELECT shard_stop_type('kept')});

@@ -43,6 +43,7 @@
 #include "registry/registry.h"
 #include "registry/security.h"
 #include "registry/statement.h"
+#include "entity/replica_rows.h"
 #include "entity/state_purge.h"
 #include "base/argument.h"
 
@@ -98,6 +99,8 @@ static const char *const clearing[] = {
 	"DELETE FROM shard.route",
 	"DELETE FROM shard.copy",
 	"DELETE FROM shard.turn_kept",
+	"DELETE FROM shard.output",
+	"DELETE FROM shard.letter",
 	"DELETE FROM shard.held",
 	"DELETE FROM shard.parked",
 	"DELETE FROM shard.stream",
@@ -334,6 +337,7 @@ delete_states(Oid table, int32 shard, const char *type_name)
 static void
 delete_strangers(void)
 {
+	shard_replica_rows_drop(0);
 	execute("DELETE FROM shard.ordered" OF_STRANGERS, SPI_OK_DELETE);
 	execute("DELETE FROM shard.timer" OF_STRANGERS, SPI_OK_DELETE);
 	execute("DELETE FROM shard.history" OF_STRANGERS, SPI_OK_DELETE);
@@ -495,6 +499,12 @@ reset_types(Datum ids)
 		{"DELETE FROM shard.copy WHERE type_id OPERATOR(pg_catalog.=) ANY ($1)", 1, {INT4ARRAYOID}},
 		{"DELETE FROM shard.turn_kept WHERE type_id OPERATOR(pg_catalog.=) ANY ($1)",
 		 1,
+		 {INT4ARRAYOID}},
+		{"DELETE FROM shard.output WHERE type_id OPERATOR(pg_catalog.=) ANY ($1)",
+		 1,
+		 {INT4ARRAYOID}},
+		{"DELETE FROM shard.letter WHERE type_id OPERATOR(pg_catalog.=) ANY ($1)",
+		 1,
 		 {INT4ARRAYOID}}};
 	static const ShardStatement records = {
 		"DELETE FROM shard.control WHERE kind OPERATOR(pg_catalog.=) ANY ($2) "
@@ -503,7 +513,13 @@ reset_types(Datum ids)
 		{INT4ARRAYOID, INT4ARRAYOID}};
 	Datum kinds[2] = {Int32GetDatum(SHARD_MAP_HOME), Int32GetDatum(SHARD_MAP_PIN)};
 	ShardArguments arguments = {0};
+	Datum *types;
+	int count;
 
+	deconstruct_array(DatumGetArrayTypeP(ids), INT4OID, sizeof(int32), true, TYPALIGN_INT, &types,
+					  NULL, &count);
+	for (int i = 0; i < count; i++)
+		shard_replica_rows_drop(DatumGetInt32(types[i]));
 	shard_statement_add(&arguments, ids, false);
 	shard_statement_once_read(&look, &arguments, 1);
 	if (SPI_processed > 0)

@@ -28,6 +28,7 @@
 #include "registry/registry_dropped.h"
 #include "registry/statement.h"
 #include "log/session.h"
+#include "entity/replica_rows.h"
 #include "entity/request.h"
 #include "entity/state_door.h"
 
@@ -312,6 +313,8 @@ shard_drop_type(PG_FUNCTION_ARGS)
 	has_state = shard_admin_table_lock(&type);
 	if (others)
 		refuse_staged(&type);
+	/* what other nodes' shards have here is theirs, and goes without a word */
+	shard_replica_rows_drop(type.type_id);
 	waiting = look(type.type_id);
 	if (!force && (has_state || anything(&waiting)))
 		refuse_drop(&type, has_state, others, &waiting);

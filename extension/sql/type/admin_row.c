@@ -350,6 +350,8 @@ shard_admin_row_delete(const ShardAdminType *type)
 		"DELETE FROM shard.own WHERE type_id OPERATOR(pg_catalog.=) $1",
 		"DELETE FROM shard.copy WHERE type_id OPERATOR(pg_catalog.=) $1",
 		"DELETE FROM shard.turn_kept WHERE type_id OPERATOR(pg_catalog.=) $1",
+		"DELETE FROM shard.output WHERE type_id OPERATOR(pg_catalog.=) $1",
+		"DELETE FROM shard.letter WHERE type_id OPERATOR(pg_catalog.=) $1",
 		"DELETE FROM shard.shard_input WHERE type_id OPERATOR(pg_catalog.=) $1",
 		"DELETE FROM shard.type WHERE type_id OPERATOR(pg_catalog.=) $1"};
 
@@ -369,6 +371,8 @@ shard_admin_row_renumber(int32 before, const ShardAdminType *type)
 		"DELETE FROM shard.route WHERE type_id OPERATOR(pg_catalog.=) $1",
 		"DELETE FROM shard.copy WHERE type_id OPERATOR(pg_catalog.=) $1",
 		"DELETE FROM shard.turn_kept WHERE type_id OPERATOR(pg_catalog.=) $1",
+		"DELETE FROM shard.output WHERE type_id OPERATOR(pg_catalog.=) $1",
+		"DELETE FROM shard.letter WHERE type_id OPERATOR(pg_catalog.=) $1",
 		"DELETE FROM shard.shard_input WHERE type_id OPERATOR(pg_catalog.=) $1"};
 	const ShardAdminType former = {.type_id = before};
 	const ShardStatement update = {

@@ -354,9 +354,14 @@ shard_admin_table_watch(const ShardAdminType *type)
 bool
 shard_admin_table_lock(const ShardAdminType *type)
 {
+	Oid replica = replica_table(type);
 	char *name;
 
 	LockRelationOid(type->state_table, AccessExclusiveLock);
+
+	/* nothing is applied to copies from here on */
+	if (OidIsValid(replica))
+		LockRelationOid(replica, AccessExclusiveLock);
 	name = present_name(type);
 	if (name == NULL)
 		return false;

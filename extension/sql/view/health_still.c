@@ -109,7 +109,9 @@ typedef struct Look
 	" FROM shard.held h JOIN runs USING (type_id)" \
 	" WHERE h.place = '" place "' AND greatest(h.held_at, h.next_at) < " LONG_AGO \
 	" AND NOT EXISTS (SELECT FROM shard.held p WHERE p.type_id = h.type_id AND p.shard = h.shard" \
-	"  AND p.pauses AND p.next_at > " LONG_AGO ") LIMIT 20000)" \
+	"  AND p.pauses AND p.next_at > " LONG_AGO ")" \
+	" AND NOT EXISTS (SELECT FROM shard.backup_here b WHERE b.type_id = h.type_id AND b.shard = h.shard)" \
+	" LIMIT 20000)" \
 	" SELECT c.type_id, c.shard, c.type_name, c.entity, c." key ", c.since FROM (" \
 	" SELECT t.type_name, t.state_table, m.*" \
 	" FROM (SELECT DISTINCT ON (d.type_id, d.shard, d.entity) d.* FROM due d" \
