@@ -72,13 +72,13 @@ static struct
 		*type; /* when function is NULL: type of which other code than a handler runs; NULL: none */
 } called;
 
-/* What messages of the turn did elsewhere is being committed; alone: of one message, with this seq and lane. */
+/* What messages of the turn did elsewhere is being committed; alone: of one message of that shard, with this seq. */
 static struct
 {
 	bool begun;
 	bool alone;
 	int64 seq;
-	int lane;
+	ShardShardKey shard;
 	ShardStuckNumber number;
 } commit;
 
@@ -197,7 +197,7 @@ note_commit(void)
 		pg_atomic_write_u32(&shard_shmem_my_worker()->batch_stuck, 1);
 		return;
 	}
-	shard_stuck_note(commit.lane, commit.seq, fatal, commit.number);
+	shard_stuck_note(commit.shard, commit.seq, fatal, commit.number);
 }
 
 /* Notes what ran when the process was told to end for it, before it does or goes back to others. */
@@ -223,9 +223,8 @@ note_stuck(void)
 		return;
 	}
 	if (called.seq != 0)
-		shard_stuck_note(shard_message_lane(entity->local->type->type_id, entity->shard),
-						 called.seq, fatal,
-						 (ShardStuckNumber){shard_turn.numbered, shard_turn.number});
+		shard_stuck_note((ShardShardKey){entity->local->type->type_id, entity->shard}, called.seq,
+						 fatal, (ShardStuckNumber){shard_turn.numbered, shard_turn.number});
 	else if (!called.is_ask)
 		pg_atomic_write_u32(&shard_shmem_my_worker()->batch_stuck, 1);
 	if (shard_stuck_guest() != NULL)
@@ -498,13 +497,13 @@ shard_call_watched(void)
 }
 
 void
-shard_call_watch_commit(const ShardType *type, bool alone, int64 seq, int lane,
+shard_call_watch_commit(const ShardType *type, bool alone, int64 seq, ShardShardKey shard,
 						ShardStuckNumber number)
 {
 	commit.begun = true;
 	commit.alone = alone;
 	commit.seq = seq;
-	commit.lane = lane;
+	commit.shard = shard;
 	commit.number = number;
 	shard_call_watch(type);
 }

@@ -221,28 +221,65 @@ add_why(ShardArguments *arguments, const ShardHeldWhy *why)
 	shard_statement_add(arguments, BoolGetDatum(why->pauses), false);
 }
 
-void
+/*
+ * The number in the shard, which has replicas, of what has that number within the turn (Q34, Q35). lost: the newest epoch that
+ * began without the shard's state.
+ */
+static int64
+number_in_shard(const ShardRow *row, int number, int32 *lost)
+{
+	ShardTurnRecord record = {0};
+	ShardReplicaHome home;
+
+	*lost = shard_replica_shard_stands(&home, row->type_id, row->shard);
+	shard_replica_next(&home, 0, &record);
+	if (number >= SHARD_TURN_ROWS)
+		ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+						errmsg("a turn has done too much to number what it has done in shard %d of "
+							   "entity type %d",
+							   row->shard, row->type_id)));
+	return shard_turn_row_number(record.turn, number);
+}
+
+/* Where a row of the shard waits that cannot be handled now. */
+static int64
+place_of(const ShardRow *row)
+{
+	int32 lost;
+
+#ifdef SHARD_MUTANT_STASH_BY_NODE
+	return row->seq;
+#endif
+	if (likely(!shard_record_is_noted(row->type_id)))
+		return row->seq;
+	return number_in_shard(row, shard_record_waiting(row->type_id, row->shard), &lost);
+}
+
+int64
 shard_held_stash(const ShardRow *row, const ShardHeldWhy *why)
 {
 	ShardArguments arguments = {0};
+	int64 seq = place_of(row);
 
 	add_entity(&arguments, row);
-	shard_statement_add(&arguments, Int64GetDatum(row->seq), false);
+	shard_statement_add(&arguments, Int64GetDatum(seq), false);
 	shard_statement_add(&arguments, Int16GetDatum(row->kind), false);
 	add_message(&arguments, row);
 	add_why(&arguments, why);
 	shard_statement_change_one(&insert_stash, &arguments, SPI_OK_INSERT);
-	shard_record_held(row, "stash", row->seq);
+	shard_record_held(row, "stash", seq);
+	return seq;
 }
 
 bool
 shard_held_insert_ordered(const ShardRow *row, int64 number)
 {
 	ShardArguments arguments = {0};
+	int64 seq = place_of(row);
 	bool inserted;
 
 	add_entity(&arguments, row);
-	shard_statement_add(&arguments, Int64GetDatum(row->seq), false);
+	shard_statement_add(&arguments, Int64GetDatum(seq), false);
 	shard_statement_add(&arguments, Int16GetDatum(row->kind), false);
 	add_message(&arguments, row);
 	shard_statement_add(&arguments, Int64GetDatum(number), false);
@@ -251,7 +288,7 @@ shard_held_insert_ordered(const ShardRow *row, int64 number)
 	inserted = SPI_processed == 1;
 	SPI_finish();
 	if (inserted)
-		shard_record_held(row, "ordered", row->seq);
+		shard_record_held(row, "ordered", seq);
 	return inserted;
 }
 
@@ -302,22 +339,12 @@ shard_held_failed(const ShardRow *row, const ShardHeldWhy *why)
 static void
 add_name(ShardArguments *arguments, const ShardRow *row, int number)
 {
-	ShardTurnRecord record = {0};
-	ShardReplicaHome home;
+	int64 name = 0;
 	int32 lost = 0;
 
 	if (number > 0)
-	{
-		lost = shard_replica_shard_stands(&home, row->type_id, row->shard);
-		shard_replica_next(&home, 0, &record);
-	}
-	if (number >= SHARD_TURN_ROWS)
-		ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-						errmsg("a turn has done too much to name dead letters of shard %d of "
-							   "entity type %d",
-							   row->shard, row->type_id)));
-	shard_statement_add(arguments, Int64GetDatum(shard_turn_row_number(record.turn, number)),
-						number == 0);
+		name = number_in_shard(row, number, &lost);
+	shard_statement_add(arguments, Int64GetDatum(name), number == 0);
 	shard_statement_add(arguments, Int32GetDatum(lost), number == 0);
 }
 

@@ -64,8 +64,11 @@ typedef struct ShardHeldCount
 	TimestampTz start_at; /* not before; 0: it is quarantined */
 } ShardHeldCount;
 
-/* Puts a message behind the stash rows of its entity. */
-extern void shard_held_stash(const ShardRow *row, const ShardHeldWhy *why);
+/*
+ * Puts a message into the stash of its entity. Returns where: at the row's seq; of a type with replicas behind all that its shard has
+ * put there before, whichever node was its home (Q34).
+ */
+extern int64 shard_held_stash(const ShardRow *row, const ShardHeldWhy *why);
 
 /*
  * The first rows of an entity's stash behind a seq, in order, as a list of ShardHeld *; at most limit, and fewer if

@@ -8,7 +8,7 @@
  *		turn_limit turn_log restart stop_row passivate cache remember life local_type handler crash held
  *		state_reshard state_copy state_purge state_orphan state_structure state_walk state state_table state_door state_trigger state_hold
  *		request_refuse request timer timer_due timer_table request_message timer_message content timer_time
- *		replica_home outputs replica_hold record
+ *		replica_home outputs replica_hold replica_inputs record
  */
 #pragma once
 
@@ -526,10 +526,10 @@ extern void shard_call_watched(void);
 
 /*
  * What messages of the turn did elsewhere is committed, until shard_call_commit_over(), under the limit of the type;
- * the watch also ends with shard_call_watched(). alone: code of one message alone ran, with that seq and lane.
+ * the watch also ends with shard_call_watched(). alone: code of one message alone ran, of that shard, with that seq.
  */
-extern void shard_call_watch_commit(const ShardType *type, bool alone, int64 seq, int lane,
-									ShardStuckNumber number);
+extern void shard_call_watch_commit(const ShardType *type, bool alone, int64 seq,
+									ShardShardKey shard, ShardStuckNumber number);
 extern void shard_call_commit_over(void);
 
 /* Closes a type's state table, whose after-triggers fire. */

@@ -228,15 +228,16 @@ static void
 stash(ShardEntity *entity, const ShardRow *row, const ShardHeldWhy *why)
 {
 	ShardWait *wait = &entity->wait;
+	int64 seq;
 
 	if (row->kind == SHARD_KIND_TOUCHED && wait->touched++ > 0)
 	{
 		wait->touched = 1;
 		return;
 	}
-	shard_held_stash(row, why);
-	if (!wait->deferred || (wait->gone != 0 && row->seq <= wait->gone))
-		wait->gone = row->seq - 1;
+	seq = shard_held_stash(row, why);
+	if (!wait->deferred || (wait->gone != 0 && seq <= wait->gone))
+		wait->gone = seq - 1;
 	wait->deferred = true;
 	wait->waiting++;
 }

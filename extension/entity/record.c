@@ -25,6 +25,7 @@
 static bool is_worker = false;
 static MemoryContext memory = NULL; /* of the notes */
 static ShardRecordNotes notes;
+static int rows = 0; /* of those that wait, the newest number of the running turn */
 
 const ShardRecordNotes *
 shard_record_notes(void)
@@ -78,6 +79,7 @@ void
 shard_record_forget(void)
 {
 	notes.count = 0;
+	rows = 0;
 	if (notes.bytes.data == NULL)
 		return;
 	resetStringInfo(&notes.bytes);
@@ -109,7 +111,7 @@ make_room(void)
 }
 
 StringInfo
-shard_record_begin(int32 type_id, int32 shard, ShardTurnSection section)
+shard_record_begin(int32 type_id, int32 shard, int section)
 {
 	make_room();
 	notes.bytes.len = end_of(notes.count);
@@ -159,13 +161,30 @@ shard_record_done(int32 type_id, int32 shard, int64 oseq)
 	shard_record_end();
 }
 
-/* Whether something of the type is to be noted. */
-static bool
-is_noted(int32 type_id)
+void
+shard_record_input(int32 type_id, int32 shard, const ShardTurnInput *input)
+{
+	StringInfo bytes = shard_record_begin(type_id, shard, SHARD_RECORD_INPUTS);
+
+	appendBinaryStringInfo(bytes, (const char *) input, sizeof(*input));
+	shard_record_end();
+}
+
+bool
+shard_record_is_noted(int32 type_id)
 {
 	const ShardType *type = is_worker ? shard_registry_by_id(type_id) : NULL;
 
 	return type != NULL && unlikely(type->replicas > 0);
+}
+
+/* The turn has a record then, so that the next one has another number: not each row that waits is in a record. */
+int
+shard_record_waiting(int32 type_id, int32 shard)
+{
+	(void) shard_record_begin(type_id, shard, 0);
+	shard_record_end();
+	return ++rows;
 }
 
 static void
@@ -188,7 +207,7 @@ shard_record_held(const ShardRow *row, const char *place, int64 seq)
 						.number = seq};
 
 	/* what SQL has touched says something of the table here alone, and is nothing that a backup could have */
-	if (row->kind != SHARD_KIND_TOUCHED && is_noted(row->type_id))
+	if (row->kind != SHARD_KIND_TOUCHED && shard_record_is_noted(row->type_id))
 		put_key(row->type_id, row->shard, &key);
 }
 
@@ -202,7 +221,7 @@ shard_record_timer(int32 type_id, int32 shard, const char *entity, int entity_le
 						.name = name,
 						.name_len = name_len};
 
-	if (is_noted(type_id))
+	if (shard_record_is_noted(type_id))
 		put_key(type_id, shard, &key);
 }
 
@@ -211,7 +230,7 @@ shard_record_ordered(int32 type_id, int32 shard, const char *entity, int entity_
 {
 	ShardTurnKey key = {.part = SHARD_COPY_ORDERED, .entity = entity, .entity_len = entity_len};
 
-	if (is_noted(type_id))
+	if (shard_record_is_noted(type_id))
 		put_key(type_id, shard, &key);
 }
 
@@ -221,7 +240,7 @@ shard_record_history(int32 type_id, int32 shard, const char *entity, int entity_
 {
 	ShardTurnKey key = {.part = SHARD_COPY_HISTORY, .entity = entity, .entity_len = entity_len};
 
-	if (is_noted(type_id))
+	if (shard_record_is_noted(type_id))
 		put_key(type_id, shard, &key);
 }
 
@@ -256,7 +275,7 @@ shard_record_letter(const ShardRow *row, int attempts, const ErrorData *error)
 							  .attempts = attempts};
 	StringInfo bytes;
 
-	if (!is_noted(row->type_id))
+	if (!shard_record_is_noted(row->type_id))
 		return 0;
 	set_text(&letter.error, &letter.error_len, error->message);
 	set_text(&letter.detail, &letter.detail_len, error->detail);
@@ -274,7 +293,7 @@ shard_record_letter_gone(int32 type_id, int32 shard, int64 number)
 	ShardTurnLetter letter = {.number = number, .gone = true};
 	StringInfo bytes;
 
-	if (!is_noted(type_id))
+	if (!shard_record_is_noted(type_id))
 		return;
 	bytes = shard_record_begin(type_id, shard, SHARD_TURN_LETTERS);
 	shard_turn_put_letter(bytes, &letter);

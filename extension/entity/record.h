@@ -20,7 +20,7 @@ typedef struct ShardRecordNote
 {
 	int32 type_id;
 	int32 shard;
-	int16 section; /* ShardTurnSection */
+	int16 section; /* ShardTurnSection, or the one below; 0: nothing but that there is a record */
 	SubTransactionId level;
 	int at; /* of the item in the notes' bytes */
 	int len;
@@ -34,6 +34,9 @@ typedef struct ShardRecordNotes
 	ShardRecordNote *notes;
 	StringInfoData bytes;
 } ShardRecordNotes;
+
+/* The item of such a note is a ShardTurnInput. It comes last, as in a record (Q30). */
+#define SHARD_RECORD_INPUTS INT16_MAX
 
 /* The number of a note's dead letter within the turn, from 1 on. */
 static inline int
@@ -51,13 +54,22 @@ extern void shard_record_init(void);
 /*
  * Notes one item: it is appended to what begin returns, then end is called. The shard's type has replicas.
  */
-extern StringInfo shard_record_begin(int32 type_id, int32 shard, ShardTurnSection section);
+extern StringInfo shard_record_begin(int32 type_id, int32 shard, int section);
 extern void shard_record_end(void);
 
 /* Notes an output, a mark, and that outputs up to a number were appended. */
 extern void shard_record_output(int32 type_id, int32 shard, const ShardTurnOutput *output);
 extern void shard_record_mark(int32 type_id, int32 shard, const ShardStamp *mark);
 extern void shard_record_done(int32 type_id, int32 shard, int64 oseq);
+
+/* Notes an input: a row of the log, which has got that number, was taken in. Its mark is noted, too. */
+extern void shard_record_input(int32 type_id, int32 shard, const ShardTurnInput *input);
+
+/* Whether what is done to shards of the type is noted: it has replicas, and this is a region worker. */
+extern bool shard_record_is_noted(int32 type_id);
+
+/* Of such a type: the next number within the turn, from 1 on, of a row that waits, whatever is in its record (Q34). */
+extern int shard_record_waiting(int32 type_id, int32 shard);
 
 /* Notes that a row of the shard was written, or is gone, whose content is read at the end of the turn (Q28). */
 extern void shard_record_held(const ShardRow *row, const char *place, int64 seq);

@@ -18,6 +18,7 @@
 #include "entity/outputs.h"
 #include "entity/record.h"
 #include "entity/replica_home.h"
+#include "entity/replica_inputs.h"
 #include "log/turn_chain.h"
 #include "shared/shmem.h"
 
@@ -33,6 +34,7 @@ typedef struct Made
 	StringInfo row; /* in which, from here to there, are its outputs */
 	int outputs;
 	int outputs_end;
+	int64 inputs; /* lowest row of the log that it has taken in; PG_INT64_MAX: none */
 } Made;
 
 static List *made = NIL; /* Made * */
@@ -135,6 +137,26 @@ put_letters(StringInfo out, const ShardRecordNote *note, int count, int64 turn)
 	}
 }
 
+/* Which rows of the log were taken in as which numbers. Returns the lowest row. */
+static int64
+put_inputs(ShardTurnWriter *writer, const ShardRecordNote *note, int count)
+{
+	ShardTurnInput before = {0};
+	int64 lowest = PG_INT64_MAX;
+
+	shard_turn_record_inputs(writer);
+	for (int i = 0; i < count; i++)
+	{
+		ShardTurnInput input;
+
+		memcpy(&input, bytes_of(&note[i]), sizeof(input));
+		shard_turn_put_input(writer->out, &before, &input);
+		lowest = Min(lowest, input.seq);
+		before = input;
+	}
+	return lowest;
+}
+
 static void
 put_items(StringInfo out, const ShardRecordNote *note, int count)
 {
@@ -179,6 +201,7 @@ write_one(StringInfo out, const ShardRecordNote *note, int count)
 	one->record.type_id = note->type_id;
 	one->record.shard = note->shard;
 	one->row = out;
+	one->inputs = PG_INT64_MAX;
 	one->lost = shard_replica_shard_stands(&home, note->type_id, note->shard);
 	shard_replica_next(&home, count_outputs(note, count), &one->record);
 	shard_turn_record_begin(&writer, out, &one->record);
@@ -187,6 +210,16 @@ write_one(StringInfo out, const ShardRecordNote *note, int count)
 		int n = of_section(&note[i], count - i);
 		int section = note[i].section;
 
+		if (section == 0)
+		{
+			i += n;
+			continue;
+		}
+		if (section == SHARD_RECORD_INPUTS)
+		{
+			one->inputs = put_inputs(&writer, &note[i], n);
+			break;
+		}
 		if (section == SHARD_TURN_IMAGES)
 			put_columns(&writer, one);
 		shard_turn_record_section(&writer, section);
@@ -263,6 +296,8 @@ commit_one(const Made *one, XLogRecPtr lsn)
 
 	shard_turn_chain_add(record, one->seq);
 	shard_replica_shard_committed(shard, record, lsn);
+	if (one->inputs != PG_INT64_MAX)
+		shard_replica_inputs_add(shard, record->turn, one->inputs);
 	if (record->n_outputs > 0)
 	{
 		ShardReader items = {one->row->data + one->outputs, one->row->data + one->outputs_end};

@@ -19,6 +19,7 @@
 #include "entity/internal.h"
 #include "entity/outputs.h"
 #include "entity/replica_home.h"
+#include "entity/replica_inputs.h"
 #include "log/turn_chain.h"
 #include "shared/copy_set.h"
 #include "shared/gate.h"
@@ -175,6 +176,8 @@ shard_replica_shard_begin(int32 type_id, int32 shard, int32 epoch, int32 lost)
 	if (entry->begun && entry->home.epoch == epoch)
 		return entry;
 	clear(entry);
+	if (entry->lost != lost)
+		shard_replica_inputs_drop(entry);
 	shard_replica_shard_look(&entry->home, type_id, shard, epoch, lost);
 	entry->lost = lost;
 	entry->done = entry->home.oseq;
@@ -195,6 +198,7 @@ shard_replica_shard_end(ShardReplicaShard *shard)
 {
 	if (shard->begun)
 		clear(shard);
+	shard_replica_inputs_drop(shard);
 	shard->begun = false;
 }
 
@@ -246,6 +250,7 @@ shard_replica_shard_follow(ShardReplicaShard *shard)
 {
 	end_waits(shard, shard->home.released, true);
 	shard_outputs_released(shard);
+	shard_replica_inputs_released(shard);
 	shard_replica_shard_forget(shard);
 }
 

@@ -65,6 +65,16 @@ typedef struct ShardReplicaShard
 
 	Size held; /* bytes of what waits: replies, marks, outputs */
 
+	/* what its turns have taken in of this node's messages (replica_inputs.c) */
+	dlist_node inputs_node;
+	bool has_inputs; /* in the list of those with such rows of the log */
+	int n_inputs;
+	int inputs_space;
+	struct ShardReplicaInput *inputs;
+	int64
+		parked_from; /* oldest and newest turn that has, or may have, taken in parked rows; 0: none has */
+	int64 parked_to;
+
 	uint32
 		columns; /* version of the columns that its records have told last; 0: none yet (record_image.c) */
 } ShardReplicaShard;

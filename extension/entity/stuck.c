@@ -17,12 +17,14 @@
 
 #include "utils/timestamp.h"
 
+#include "core/base/message.h"
 #include "entity/stuck.h"
 
 #include "base/compat.h"
 
 typedef struct Stuck
 {
+	ShardShardKey shard;
 	int64 seq;
 	bool fatal;
 	ShardStuckNumber number;
@@ -36,10 +38,12 @@ static int count = 0;
 static const ShardType *guest = NULL;
 
 void
-shard_stuck_note(int lane, int64 seq, bool fatal, ShardStuckNumber number)
+shard_stuck_note(ShardShardKey shard, int64 seq, bool fatal, ShardStuckNumber number)
 {
-	ShardLane *of = &shard_shmem_database()->lane[lane];
+	ShardLane *of = &shard_shmem_database()->lane[shard_message_lane(shard.type_id, shard.shard)];
 
+	pg_atomic_write_u32(&of->stuck_type, (uint32) shard.type_id);
+	pg_atomic_write_u32(&of->stuck_shard, (uint32) shard.shard);
 	pg_atomic_write_u32(&of->stuck_fatal, fatal ? 1 : 0);
 	pg_atomic_write_u64(&of->stuck_number, (uint64) number.number);
 	pg_atomic_write_u32(&of->stuck_numbered, number.known ? 1 : 0);
@@ -56,6 +60,8 @@ shard_stuck_init(ShardLanes lanes)
 
 		if (seq == 0)
 			continue;
+		stuck[count].shard = (ShardShardKey){(int32) pg_atomic_read_u32(&of->stuck_type),
+											 (int32) pg_atomic_read_u32(&of->stuck_shard)};
 		stuck[count].seq = seq;
 		stuck[count].fatal = pg_atomic_read_u32(&of->stuck_fatal) != 0;
 		stuck[count].number.known = pg_atomic_read_u32(&of->stuck_numbered) != 0;
@@ -68,7 +74,8 @@ static const Stuck *
 find(const ShardRow *row)
 {
 	for (int i = 0; i < count; i++)
-		if (stuck[i].seq == row->seq)
+		if (stuck[i].seq == row->seq && stuck[i].shard.type_id == row->type_id &&
+			stuck[i].shard.shard == row->shard)
 			return &stuck[i];
 	return NULL;
 }

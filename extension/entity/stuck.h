@@ -4,6 +4,7 @@
  */
 #pragma once
 
+#include "core/base/shard_key.h"
 #include "log/log.h"
 #include "registry/registry.h"
 #include "shared/shmem.h"
@@ -16,7 +17,7 @@ typedef struct ShardStuckNumber
 } ShardStuckNumber;
 
 /* This process ends because of a message: its handler cannot be cancelled, or, fatal, raised an error that ends it. */
-extern void shard_stuck_note(int lane, int64 seq, bool fatal, ShardStuckNumber number);
+extern void shard_stuck_note(ShardShardKey shard, int64 seq, bool fatal, ShardStuckNumber number);
 
 /* The process begins, with these lanes. */
 extern void shard_stuck_init(ShardLanes lanes);

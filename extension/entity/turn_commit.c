@@ -111,8 +111,8 @@ shard_turn_begin_commit(void)
 	committing = true;
 	if (shard_turn.ran > 0)
 		shard_call_watch_commit(patient, shard_turn.ran == 1 && !last.is_ask, last.seq,
-								shard_message_lane(last_entity->local->type->type_id,
-												   last_entity->shard),
+								(ShardShardKey){last_entity->local->type->type_id,
+												last_entity->shard},
 								(ShardStuckNumber){last.numbered, last.number});
 }
 

@@ -101,7 +101,7 @@ REVOKE ALL ON shard.letter FROM PUBLIC;
 
 /*
  * Messages that wait for a home: of shards without a route, whose home is not active here, or behind
- * items that are sent again (H1, H4). Stamped ones go first, by rseq; then by arrival.
+ * items that are sent again (H1, H4). Stamped ones go first, by rseq; then by arrival. Those with a turn wait no more.
  */
 CREATE TABLE shard.parked (
     type_id    int4 NOT NULL,
@@ -119,9 +119,11 @@ CREATE TABLE shard.parked (
     mid_seq    int8 NOT NULL,
     payload    bytea NOT NULL,
     parked_at  timestamptz NOT NULL DEFAULT pg_catalog.now(),
+    turn       int8,              -- of a shard with replicas: it was taken in by that turn, and is kept until that is released (Q30); NULL: it waits
     PRIMARY KEY (type_id, shard, rseq, arrival)
 ) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000);
 REVOKE ALL ON shard.parked FROM PUBLIC;
+CREATE INDEX parked_turn ON shard.parked (type_id, shard, turn) WHERE turn IS NOT NULL;
 
 /*
  * Streams to peers (core/flow/stream.h), as of an incarnation's start or a rotation; packets tell the rest. channel,

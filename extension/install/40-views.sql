@@ -107,8 +107,9 @@ COMMENT ON VIEW shard.own_remains IS 'shards that keep this node from leaving';
 CREATE VIEW shard.parked_remains AS
 SELECT p.type_id, p.shard
 FROM shard.parked p JOIN shard.type t USING (type_id)
-WHERE t.mode <> 'dropped'
-   OR NOT EXISTS (SELECT FROM shard.route r JOIN shard.node n ON r.node = n.node_id WHERE r.type_id = p.type_id);
+WHERE p.turn IS NULL
+  AND (t.mode <> 'dropped'
+       OR NOT EXISTS (SELECT FROM shard.route r JOIN shard.node n ON r.node = n.node_id WHERE r.type_id = p.type_id));
 REVOKE ALL ON shard.parked_remains FROM PUBLIC;
 COMMENT ON VIEW shard.parked_remains IS 'parked messages that keep this node from leaving';
 
@@ -140,7 +141,7 @@ FROM (
         UNION ALL
         SELECT type_id, shard, 0, 0, 0, count(*), 0, 0, 0, 0, false FROM shard.held_here GROUP BY type_id, shard
         UNION ALL
-        SELECT type_id, shard, 0, 0, 0, count(*), 0, 0, 0, 0, false FROM shard.parked GROUP BY type_id, shard
+        SELECT type_id, shard, 0, 0, 0, count(*), 0, 0, 0, 0, false FROM shard.parked WHERE turn IS NULL GROUP BY type_id, shard
     ) r
     GROUP BY r.type_id, r.shard
 ) s JOIN shard.type t USING (type_id)
@@ -274,7 +275,7 @@ FROM (
     SELECT p.type_id, p.entity, shard.payload_json(p.type_id, p.payload), p.arrival, 'parked', 0,
            NULL, NULL, NULL, NULL, NULL, NULL
     FROM shard.parked p
-    WHERE p.kind IN (1, 7, 13, 14, 15, 27, 28)
+    WHERE p.turn IS NULL AND p.kind IN (1, 7, 13, 14, 15, 27, 28)
 ) r LEFT JOIN shard.type t USING (type_id);
 GRANT SELECT, INSERT ON @extschema@.shard_inbox TO PUBLIC;
 COMMENT ON VIEW @extschema@.shard_inbox IS 'messages that wait on this node; INSERT and COPY send';

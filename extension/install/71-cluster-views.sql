@@ -310,7 +310,7 @@ COMMENT ON VIEW shard.rebalances IS 'moves of shards, under way or failed';
 CREATE VIEW @extschema@.shard_rebalances WITH (security_barrier) AS
 SELECT r.type_name, r.shard, r.from_node, r.to_node, r.phase, r.rows_copied, r.rows_total,
        (SELECT count(*) FROM shard.parked p
-        WHERE p.type_id = r.type_id AND p.shard = r.shard) AS parked,
+        WHERE p.type_id = r.type_id AND p.shard = r.shard AND p.turn IS NULL) AS parked,
        r.started, r.reason, r.eta, r.error
 FROM shard.rebalances r
 WHERE shard.shards_readable(r.type_id);

@@ -38,7 +38,7 @@
 static ShardStatement look = {
 	"SELECT EXISTS (SELECT FROM shard.held h WHERE h.type_id = $1 AND h.shard = $2 AND h.entity = $3)"
 	" AND NOT EXISTS (SELECT FROM shard.backup_here b WHERE b.type_id = $1 AND b.shard = $2)"
-	" OR EXISTS (SELECT FROM shard.parked p WHERE p.type_id = $1 AND p.shard = $2),"
+	" OR EXISTS (SELECT FROM shard.parked p WHERE p.type_id = $1 AND p.shard = $2 AND p.turn IS NULL),"
 	" (SELECT o.state = 'active' FROM shard.own o WHERE o.type_id = $1 AND o.shard = $2),"
 	" (SELECT r.node FROM shard.route r WHERE r.type_id = $1 AND r.shard = $2)",
 	3,

@@ -26,6 +26,7 @@
 #include "entity/record.h"
 #include "entity/replica_apply.h"
 #include "entity/replica_home.h"
+#include "entity/replica_inputs.h"
 #include "entity/turn.h"
 #include "registry/identity.h"
 #include "link/outbox.h"
@@ -165,6 +166,7 @@ follow_outbox(ShardRegion *region)
 	bool changed = shard_outbox_changed();
 
 	changed |= shard_transport_replies_changed();
+	changed |= shard_replica_inputs_changed();
 	if (changed)
 		shard_region_keep_log(region);
 	if (changed || shard_worker_lingers())
@@ -324,6 +326,7 @@ read_all(ShardRegion *region)
 	shard_outbox_loaded();
 	shard_routing_set_loaded();
 	shard_record_load(region->lanes);
+	shard_routing_inputs_load();
 	shard_stream_position_loaded(region->db, region->lanes);
 	shard_transport_start(region->db, region->number, region->lanes, routes);
 	shard_routing_replies_committed();

@@ -32,6 +32,7 @@
 #include "entity/outputs.h"
 #include "entity/record.h"
 #include "entity/replica_home.h"
+#include "entity/replica_inputs.h"
 #include "entity/turn.h"
 #include "base/guc.h"
 #include "log/log.h"
@@ -171,6 +172,7 @@ write_log(ShardRegion *region, ShardTurnResult *result)
 	wrote |= shard_routing_leave(leave);
 	wrote |= shard_outbox_leave(leave);
 	wrote |= shard_outputs_leave();
+	shard_routing_inputs_leave();
 	shard_outbox_flush();
 	shard_routing_set_promise();
 	shard_routing_record_marks();
@@ -323,13 +325,19 @@ follow_reading(ShardRegion *region, const ShardTurnResult *result)
 void
 shard_region_keep_log(ShardRegion *region)
 {
+	const int64 *inputs = shard_replica_inputs_needed();
+
 	shard_each_lane (lane, region->lanes)
 	{
 		int64 outbox = shard_outbox_needed(lane);
 		int64 routing = shard_routing_needed(lane);
 		int64 replies = shard_transport_replies_needed(lane);
 
-		shard_cursor_keep(region->cursor, lane, Min(Min(outbox, routing), replies));
+		int64 needed = Min(Min(outbox, routing), replies);
+
+		if (unlikely(inputs != NULL))
+			needed = Min(needed, inputs[lane]);
+		shard_cursor_keep(region->cursor, lane, needed);
 	}
 }
 

@@ -454,6 +454,7 @@ shard_routing_committed(XLogRecPtr lsn)
 	r->types_seen = r->types_now;
 	r->strays = r->stray;
 	r->stray = false;
+	shard_routing_inputs_committed();
 	shard_route_commit(r->routes);
 	shard_routing_set_committed();
 	tell_others();
@@ -476,6 +477,7 @@ shard_routing_aborted(void)
 	shard_routing_forget_recount();
 	forget_news();
 	shard_routing_store_forget_base();
+	shard_routing_inputs_aborted();
 	shard_routing_forget_ahead();
 	MemoryContextReset(r->scratch);
 	shard_route_abort(r->routes);

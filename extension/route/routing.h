@@ -97,6 +97,15 @@ extern void shard_routing_set_promise(void);
 /* In a turn, when all messages are taken in: the marks that it has raised go into the records of shards with replicas (Q5). */
 extern void shard_routing_record_marks(void);
 
+/*
+ * At start, when the homes of shards with replicas are known (shard_routing_set_loaded): what their turns have taken in is found
+ * again in their records, as marks, rows that are kept, and numbers that are given (Q30).
+ */
+extern void shard_routing_inputs_load(void);
+
+/* In a turn: parked messages go that were taken in by turns that are released. */
+extern void shard_routing_inputs_leave(void);
+
 /* At start, when all of the log was read (log/turn_chain.h): what the copies of the lanes have is known from then on (Q36). */
 extern void shard_routing_set_loaded(void);
 

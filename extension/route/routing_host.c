@@ -114,6 +114,7 @@ do_discard(void *context, const ShardRoute *route)
 
 	bury_held(route);
 	(void) shard_routing_store_discard(route->type_id, route->shard, PG_INT64_MAX);
+	shard_routing_inputs_discard(route);
 	shard_residents_discard(route->type_id, route->shard);
 	end_sql(old);
 }
@@ -121,13 +122,21 @@ do_discard(void *context, const ShardRoute *route)
 static int64
 do_next_rseq(void *context, int32 lane)
 {
+	if (unlikely(shard_routing.given[lane] != 0))
+	{
+		shard_board_raise_rseq(shard_routing.db, lane, shard_routing.life,
+							   shard_routing.given[lane]);
+		shard_routing.given[lane] = 0;
+	}
 	return shard_board_next_rseq(shard_routing.db, lane, shard_routing.life, shard_routing.inc_no);
 }
 
 static int64
 do_last_rseq(void *context, int32 lane)
 {
-	return shard_board_last_rseq(shard_routing.db, lane, shard_routing.life, shard_routing.inc_no);
+	return Max(shard_routing.given[lane],
+			   shard_board_last_rseq(shard_routing.db, lane, shard_routing.life,
+									 shard_routing.inc_no));
 }
 
 static int32
@@ -258,13 +267,17 @@ do_first_parked(void *context, const ShardRoute *route, ShardItem *item)
 	return true;
 }
 
+/* The first parked message is parked no more. item: it is kept, with that stamp; NULL: it goes. */
 static void
-do_unpark(void *context, const ShardRoute *route)
+unpark(const ShardRoute *route, const ShardItem *item, bool again)
 {
 	const ShardParked *first = &shard_routing.parked[shard_routing.parked_next++];
 	MemoryContext old = begin_sql();
 
-	shard_routing_store_unpark(first);
+	if (item != NULL)
+		shard_routing_inputs_keep(route, first, item, again);
+	else
+		shard_routing_store_unpark(first);
 	shard_routing_count(route->type_id, -1);
 #ifndef SHARD_MUTANT_STASH_READ_AGAIN
 	unconstify(ShardRoute *, route)->front_in = shard_routing.aborts + 1;
@@ -273,6 +286,24 @@ do_unpark(void *context, const ShardRoute *route)
 #endif
 	end_sql(old);
 	shard_turn_pass();
+}
+
+static void
+do_unpark(void *context, const ShardRoute *route)
+{
+	unpark(route, NULL, false);
+}
+
+static void
+do_keep(void *context, const ShardRoute *route, const ShardItem *item, bool again)
+{
+	unpark(route, item, again);
+}
+
+static void
+do_input(void *context, const ShardRoute *route, const ShardItem *item)
+{
+	shard_routing_inputs_take(route, item);
 }
 
 /* Parks an item of the outbox that this node still has to keep. */
@@ -298,6 +329,7 @@ do_collect(void *context, const ShardRoute *route)
 	shard_outbox_collect(route->type_id, route->shard, collect_item,
 						 unconstify(ShardRoute *, route));
 	shard_outbox_look_again(route->type_id, route->shard);
+	shard_routing_inputs_collect(route);
 	MemoryContextSwitchTo(old);
 }
 
@@ -592,4 +624,6 @@ const ShardRouteHost shard_routing_host = {
 	.undone = do_undone,
 	.is_over = do_is_over,
 	.write_set = do_write_set,
+	.input = do_input,
+	.keep = do_keep,
 };

@@ -106,6 +106,9 @@ typedef struct ShardRouting
 	int report_space;
 	TimestampTz asked_at;
 
+	/* of each lane: numbers of stamps up to there were found to be given at the start; 0: the board knows, too */
+	int64 given[SHARD_LANES];
+
 	uint64 types_seen; /* generation of the registry for which dropped types were looked for, */
 	uint64 types_now;  /* and its generation in this turn */
 	ShardParkedCount *counts;
@@ -138,6 +141,27 @@ extern void shard_routing_set_drop(void);
  * released (Q37). Usually the route has no set.
  */
 extern bool shard_routing_set_holds_mark(const ShardRoute *route, int32 origin, int64 rseq);
+
+/*
+ * routing_inputs.c: what shards with replicas have taken in of this node's messages (Q30). In a turn: a row of the log; a parked
+ * one, which the turn, or, again, one before it, has taken in; notes for the records; and rows that are kept no more. Then, after
+ * the end of the turn.
+ */
+extern void shard_routing_inputs_take(const ShardRoute *route, const ShardItem *item);
+extern void shard_routing_inputs_keep(const ShardRoute *route, const ShardParked *parked,
+									  const ShardItem *item, bool again);
+extern void shard_routing_inputs_record(void);
+extern void shard_routing_inputs_committed(void);
+extern void shard_routing_inputs_aborted(void);
+
+/*
+ * A newer home of the shard was learned, and the route's ownership has followed it: if the home was here and is elsewhere now,
+ * messages that were taken in by turns that are not known to be released are parked again, with their stamps (Q21).
+ */
+extern void shard_routing_inputs_collect(const ShardRoute *route);
+
+/* What the shard's life before has taken in of parked messages is gone with it. */
+extern void shard_routing_inputs_discard(const ShardRoute *route);
 
 /* routing_reply.c: the row of a reply to an ask. */
 extern void shard_routing_reply(const ShardRow *row);

@@ -349,17 +349,25 @@ record_marks(void *context, ShardRoute *route)
 	for (int i = 0; i < route->marks.n_marks; i++)
 	{
 		const ShardMark *mark = &route->marks.marks[i];
+		int lane = shard_message_lane(route->type_id, route->shard);
 
-		if (mark->touched && mark->stamp.seq > mark->committed)
-			shard_record_mark(route->type_id, route->shard, &mark->stamp);
+		if (!mark->touched || mark->stamp.seq <= mark->committed)
+			continue;
+		shard_record_mark(route->type_id, route->shard, &mark->stamp);
+
+		/* the record, which will have a higher number, is kept until the mark is in the base */
+		shard_routing.passed[lane] =
+			Min(shard_routing.passed[lane], shard_log_last_seq(shard_routing.db) + 1);
 	}
 }
 
 void
 shard_routing_record_marks(void)
 {
-	if (unlikely(shard_routing.sets_known))
-		shard_route_each_touched(shard_routing.routes, record_marks, NULL);
+	if (likely(!shard_routing.sets_known))
+		return;
+	shard_route_each_touched(shard_routing.routes, record_marks, NULL);
+	shard_routing_inputs_record();
 }
 
 /* A mark that is told once the turn is released. If the process dies before, the origin asks for it with its hello. */

@@ -35,7 +35,7 @@
 static ShardStatement select_route = {
 	"SELECT r.node, r.epoch, r.lost, r.n, o.state, o.epoch, o.move_id, o.next_node, o.next_epoch,"
 	" o.turn, o.oseq,"
-	" EXISTS (SELECT FROM shard.parked p WHERE p.type_id = $1 AND p.shard = $2), r.doubt,"
+	" EXISTS (SELECT FROM shard.parked p WHERE p.type_id = $1 AND p.shard = $2 AND p.turn IS NULL), r.doubt,"
 	" c.n, c.epoch, c.lost, c.want, c.nodes[1], c.nodes[2], c.nodes[3], c.nodes[4]"
 	" FROM (VALUES ($1, $2)) AS k (type_id, shard)"
 	" LEFT JOIN shard.route r ON r.type_id = k.type_id AND r.shard = k.shard"
@@ -141,16 +141,27 @@ static ShardStatement insert_parked = {
 	{INT4OID, INT4OID, INT8OID, INT8OID, INT2OID, INT4OID, BOOLOID, BYTEAOID, TEXTOID, INT4OID,
 	 TEXTOID, INT4OID, INT8OID, BYTEAOID}};
 
+/* An item that may be there, with the same stamp. */
+static ShardStatement insert_parked_again = {
+	"INSERT INTO shard.parked (type_id, shard, rseq, arrival, kind, epoch, sent, stamp, entity,"
+	" src_type, src_entity, mid_node, mid_seq, payload)"
+	" VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)"
+	" ON CONFLICT (type_id, shard, rseq, arrival) DO NOTHING",
+	14,
+	{INT4OID, INT4OID, INT8OID, INT8OID, INT2OID, INT4OID, BOOLOID, BYTEAOID, TEXTOID, INT4OID,
+	 TEXTOID, INT4OID, INT8OID, BYTEAOID}};
+
 static ShardStatement select_parked = {
 	"SELECT rseq, arrival, kind, epoch, sent, stamp, entity, src_type, src_entity, mid_node, mid_seq,"
 	" payload FROM shard.parked WHERE type_id = $1 AND shard = $2 AND (rseq, arrival) > ($4, $5)"
+	" AND turn IS NULL"
 	" ORDER BY rseq, arrival LIMIT $3",
 	5,
 	{INT4OID, INT4OID, INT4OID, INT8OID, INT8OID}};
 
 static ShardStatement select_some_parked = {
 	"SELECT type_id, shard, rseq, arrival FROM shard.parked"
-	" WHERE (type_id, shard, rseq, arrival) > ($1, $2, $3, $4)"
+	" WHERE (type_id, shard, rseq, arrival) > ($1, $2, $3, $4) AND turn IS NULL"
 	" ORDER BY type_id, shard, rseq, arrival LIMIT $5",
 	5,
 	{INT4OID, INT4OID, INT8OID, INT8OID, INT4OID}};
@@ -166,13 +177,13 @@ static ShardStatement bury_parked = {
 	" src_entity, mid_node, mid_seq, payload, sqlstate, error, hint, attempts)"
 	" SELECT type_id, shard, entity, kind, epoch, stamp, src_type, src_entity, mid_node, mid_seq,"
 	" payload, '42704', '" SHARD_DROPPED_ERROR "',"
-	" '" SHARD_DROPPED_HINT "', 0 FROM gone ORDER BY shard, rseq, arrival",
+	" '" SHARD_DROPPED_HINT "', 0 FROM gone WHERE turn IS NULL ORDER BY shard, rseq, arrival",
 	1,
 	{INT4OID}};
 
 static ShardStatement select_shards = {
 	"SELECT type_id, shard, coalesce(p.messages, 0) FROM shard.own FULL JOIN"
-	" (SELECT type_id, shard, pg_catalog.count(*) AS messages FROM shard.parked"
+	" (SELECT type_id, shard, pg_catalog.count(*) AS messages FROM shard.parked WHERE turn IS NULL"
 	" GROUP BY type_id, shard) p USING (type_id, shard)",
 	0,
 	{0}};
@@ -467,31 +478,54 @@ shard_routing_store_place(const ShardItem *item, const ShardRow *row)
 							  .arrival = row->seq};
 }
 
+/* All columns of a parked message; stamp: room for it. */
+static void
+add_parked(ShardArguments *arguments, const ShardItem *item, const ShardRow *row,
+		   char stamp[SHARD_LOG_STAMP_BYTES])
+{
+	bool stamped = item->stamp.kind != SHARD_PREFIX_NONE;
+	ShardParkedPlace place = shard_routing_store_place(item, row);
+
+	shard_log_put_stamp(stamp, item->stamp);
+	add_key(arguments, item->type_id, item->shard);
+	shard_statement_add(arguments, Int64GetDatum(place.rseq), false);
+	shard_statement_add(arguments, Int64GetDatum(place.arrival), false);
+	shard_statement_add(arguments, Int16GetDatum(row->kind), false);
+	shard_statement_add(arguments, Int32GetDatum(item->epoch), item->epoch < 0);
+	shard_statement_add(arguments, BoolGetDatum(item->sent), false);
+	shard_statement_add_text(arguments, stamped ? stamp : NULL, SHARD_LOG_STAMP_BYTES);
+	shard_statement_add_text(arguments, row->entity, row->entity_len);
+	shard_statement_add(arguments, Int32GetDatum(row->src_type), row->src_type == 0);
+	shard_statement_add_text(arguments, row->src_type == 0 ? NULL : row->src_entity,
+							 row->src_entity_len);
+	shard_statement_add(arguments, Int32GetDatum(row->mid_node), false);
+	shard_statement_add(arguments, Int64GetDatum(row->mid_seq), false);
+	shard_statement_add_text(arguments, row->payload == NULL ? "" : row->payload, row->payload_len);
+}
+
 void
 shard_routing_store_park(const ShardItem *item, const ShardRow *row)
 {
 	ShardArguments arguments = {0};
-	bool stamped = item->stamp.kind != SHARD_PREFIX_NONE;
-	ShardParkedPlace place = shard_routing_store_place(item, row);
 	char stamp[SHARD_LOG_STAMP_BYTES];
 
-	shard_log_put_stamp(stamp, item->stamp);
-	add_key(&arguments, item->type_id, item->shard);
-	shard_statement_add(&arguments, Int64GetDatum(place.rseq), false);
-	shard_statement_add(&arguments, Int64GetDatum(place.arrival), false);
-	shard_statement_add(&arguments, Int16GetDatum(row->kind), false);
-	shard_statement_add(&arguments, Int32GetDatum(item->epoch), item->epoch < 0);
-	shard_statement_add(&arguments, BoolGetDatum(item->sent), false);
-	shard_statement_add_text(&arguments, stamped ? stamp : NULL, sizeof(stamp));
-	shard_statement_add_text(&arguments, row->entity, row->entity_len);
-	shard_statement_add(&arguments, Int32GetDatum(row->src_type), row->src_type == 0);
-	shard_statement_add_text(&arguments, row->src_type == 0 ? NULL : row->src_entity,
-							 row->src_entity_len);
-	shard_statement_add(&arguments, Int32GetDatum(row->mid_node), false);
-	shard_statement_add(&arguments, Int64GetDatum(row->mid_seq), false);
-	shard_statement_add_text(&arguments, row->payload == NULL ? "" : row->payload,
-							 row->payload_len);
+	add_parked(&arguments, item, row, stamp);
 	shard_statement_change_one(&insert_parked, &arguments, SPI_OK_INSERT);
+}
+
+bool
+shard_routing_store_park_again(const ShardItem *item, const ShardRow *row)
+{
+	ShardArguments arguments = {0};
+	char stamp[SHARD_LOG_STAMP_BYTES];
+	bool inserted;
+
+	add_parked(&arguments, item, row, stamp);
+	SPI_connect();
+	shard_statement_run(&insert_parked_again, &arguments, SPI_OK_INSERT);
+	inserted = SPI_processed == 1;
+	SPI_finish();
+	return inserted;
 }
 
 /* A row of select_parked. */

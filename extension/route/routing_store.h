@@ -51,6 +51,9 @@ typedef struct ShardParked
 /* Stores a parked message. row: the item's body. */
 extern void shard_routing_store_park(const ShardItem *item, const ShardRow *row);
 
+/* The same for one that may be there, with its stamp, be it that a turn has taken it in (Q30). False: it is. */
+extern bool shard_routing_store_park_again(const ShardItem *item, const ShardRow *row);
+
 /* How far a walk over parked messages has come, by their keys; all 0: it begins. */
 typedef struct ShardParkedPlace
 {

@@ -552,6 +552,18 @@ shard_board_next_rseq(ShardDatabase *db, int lane, uint64 life, int32 inc_no)
 	return next;
 }
 
+void
+shard_board_raise_rseq(ShardDatabase *db, int lane, uint64 life, int64 rseq)
+{
+	ShardBoard *board = board_of(db);
+
+	if (pg_atomic_read_u64(&board->life[lane]) == life &&
+		(int64) pg_atomic_read_u64(&board->rseq[lane]) >= rseq)
+		return;
+	pg_atomic_write_u64(&board->life[lane], life);
+	pg_atomic_write_u64(&board->rseq[lane], (uint64) rseq);
+}
+
 /* ---- the incarnation -------------------------------------------------------------------------- */
 
 bool

@@ -155,6 +155,9 @@ extern int64 shard_board_next_rseq(ShardDatabase *db, int lane, uint64 life, int
 /* Every stamp of the lane so far has this number or a lower one. */
 extern int64 shard_board_last_rseq(ShardDatabase *db, int lane, uint64 life, int32 inc_no);
 
+/* By the lane's worker: numbers up to there were given in that life. */
+extern void shard_board_raise_rseq(ShardDatabase *db, int lane, uint64 life, int64 rseq);
+
 /*
  * When this transaction commits, the control worker looks at table shard.type. The number rises then;
  * invalidations come a moment later.

@@ -204,6 +204,8 @@ shard_shmem_forget_lanes(ShardDatabase *db)
 		pg_atomic_init_u64(&db->lane[i].q, 0);
 		pg_atomic_init_u64(&db->lane[i].needed, 0);
 		pg_atomic_init_u64(&db->lane[i].cursor_seq, 0);
+		pg_atomic_init_u32(&db->lane[i].stuck_type, 0);
+		pg_atomic_init_u32(&db->lane[i].stuck_shard, 0);
 		pg_atomic_init_u64(&db->lane[i].stuck_seq, 0);
 		pg_atomic_init_u32(&db->lane[i].stuck_fatal, 0);
 		pg_atomic_init_u32(&db->lane[i].stuck_numbered, 0);

@@ -144,7 +144,9 @@ typedef struct ShardLane
 	pg_atomic_uint64 needed;	 /* lowest seq the lane may still read */
 	pg_atomic_uint64 cursor_seq; /* of the newest committed cursor row */
 
-	/* seq of the message whose handler had to be ended with its worker: not run again */
+	/* the message whose handler had to be ended with its worker: not run again; type, shard, seq, as a seq may be one of the shard (Q34) */
+	pg_atomic_uint32 stuck_type;
+	pg_atomic_uint32 stuck_shard;
 	pg_atomic_uint64 stuck_seq;
 	pg_atomic_uint32 stuck_fatal;	 /* it ended the worker by its error */
 	pg_atomic_uint32 stuck_numbered; /* its type has ordered_by, and this is its number */

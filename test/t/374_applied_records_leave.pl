@@ -18,9 +18,11 @@ $cluster->start_recorder;
 $cluster->wait_registered;
 my $near = $cluster->entity_at('recorder', 2);
 
-# Entities of shards of their own whose home is node 1. An ask at the home has no mark; a message of the other node has one.
+# Entities of shards of their own whose home is node 1. An ask at the home has no mark, as the first one, which brings the homes; a message
+# has one.
+$home->sql(q{SELECT shard_ask('kept', 'e' || i, '{}', '60 s') FROM generate_series(0, 39) i});
 my %seen;
-my ($alone, $marked) = grep { !$seen{ $cluster->shard_of('kept', $_) }++ } $cluster->entities_at('kept', 1, 12);
+my ($alone, $marked) = grep { !$seen{ $cluster->shard_of('kept', $_) }++ } split /\n/, $home->sql(q{SELECT entity FROM generate_series(0, 39) i, concat('e', i) AS entity, shard_location('kept', entity) WHERE node = 1 ORDER BY i});
 my ($shard, $with_mark) = map { $cluster->shard_of('kept', $_) } $alone, $marked;
 my $type = $backup->sql(q{SELECT type_id FROM shard.type WHERE type_name = 'kept'});
 

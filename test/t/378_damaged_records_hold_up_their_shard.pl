@@ -9,8 +9,8 @@ use ShardNoise;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $cluster = ShardNodes->create(2, conf => "shard.rebalance_interval = 0\nshard.voters = 1\nshard.region_workers = 1\nshard.inbox_max_size = '8MB'");
-my ($one, $two) = $cluster->nodes;
+my $cluster = ShardNodes->create(3, conf => "shard.rebalance_interval = 0\nshard.voters = 3\nshard.region_workers = 1\nshard.inbox_max_size = '8MB'");
+my ($one, $two, $three) = $cluster->nodes;
 $cluster->sql_everywhere(q{
 CREATE TABLE told (id text);
 CREATE FUNCTION does(state jsonb, message jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
@@ -22,6 +22,8 @@ BEGIN
 END $$;
 });
 $_->sql(q{SELECT shard_start('kept', 'does', 16, replicas => 1)}) for $one, $two;
+# What is told there keeps nothing in the home's log while the backup is away.
+$three->sql(q{SELECT shard_start_proxy('kept')});
 $one->sql(q{SELECT shard_start('plain', 'does', 4)});
 $one->sql(q{SELECT shard_start('alone', 'does', 16, replicas => 1)});
 $cluster->start_recorder;
@@ -32,7 +34,9 @@ my $near = $cluster->entity_at('recorder', 1);
 
 # Entities of shards of their own whose home is node 1.
 my %shard;
-my @entities = grep { !$shard{ $cluster->shard_of('kept', $_) }++ } $cluster->entities_at('kept', 1, 24);
+$one->sql(q{SELECT shard_ask('kept', 'e' || i, '{"noop": true}', '60 s') FROM generate_series(0, 79) i});
+my @entities = grep { !$shard{ $cluster->shard_of('kept', $_) }++ }
+	split /\n/, $one->sql(q{SELECT entity FROM generate_series(0, 79) i, concat('e', i) AS entity, shard_location('kept', entity) WHERE node = 1 ORDER BY i});
 my ($spoilt, $sound, $copied, $logged) = @entities;
 my @of = map { $cluster->shard_of('kept', $_) } $spoilt, $sound, $copied, $logged;
 
@@ -43,7 +47,7 @@ sub ask { my ($type, $entity) = @_; return $one->sql("SELECT shard_ask('$type', 
 sub tells
 {
 	my ($entity, $mark) = @_;
-	$one->sql("SELECT shard_tell('kept', '$entity', '{\"mark\": \"$mark\"}')");
+	$three->sql("SELECT shard_tell('kept', '$entity', '{\"mark\": \"$mark\"}')");
 	$one->wait_value("SELECT state->>'mark' FROM shard_entity.kept WHERE entity_id = '$entity'", $mark, "$mark to be handled");
 	return;
 }

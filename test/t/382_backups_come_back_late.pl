@@ -10,8 +10,8 @@ use ShardNodes;
 use ShardNoise;
 use Test::More;
 
-my $cluster = ShardNodes->create(2, conf => "shard.rebalance_interval = 0\nshard.voters = 1\nshard.region_workers = 1\nshard.inbox_max_size = '64MB'\nshared_buffers = '16MB'");
-my ($one, $two) = $cluster->nodes;
+my $cluster = ShardNodes->create(3, conf => "shard.rebalance_interval = 0\nshard.voters = 3\nshard.region_workers = 1\nshard.inbox_max_size = '64MB'\nshared_buffers = '16MB'");
+my ($one, $two, $three) = $cluster->nodes;
 $cluster->sql_everywhere(q{
 CREATE TABLE told (pos bigserial, source text, n int);
 CREATE FUNCTION does(state jsonb, message jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
@@ -25,6 +25,8 @@ BEGIN
 END $$;
 });
 $_->sql(q{SELECT shard_start('kept', 'does', 32, replicas => 1)}) for $one, $two;
+# What is told there keeps nothing in the home's log while the backup is away.
+$three->sql(q{SELECT shard_start_proxy('kept')});
 $one->sql(q{SELECT shard_start('plain', 'does', 4)});
 $cluster->start_recorder;
 $cluster->wait_registered;
@@ -42,7 +44,7 @@ sub works
 	for (1 .. $upto)
 	{
 		my $n = $one->sql("SELECT coalesce(max((state->>'n')::int), 0) + 1 FROM shard_entity.kept");
-		$one->sql("SELECT shard_tell('kept', e, '{\"long\": 1000000}') FROM unnest(ARRAY[$list]) e");
+		$three->sql("SELECT shard_tell('kept', e, '{\"long\": 1000000}') FROM unnest(ARRAY[$list]) e");
 		$one->wait_value("SELECT count(*) FROM shard_entity.kept WHERE state->>'n' = '$n'", 8, "messages $n to be handled");
 	}
 	return;
@@ -89,7 +91,7 @@ if ($sound)
 	$two->server->stop('immediate');
 	for my $entity (@entities)
 	{
-		$one->sql("SELECT shard_tell('kept', '$entity', '{\"tell\": \"$entity\"}')");
+		$three->sql("SELECT shard_tell('kept', '$entity', '{\"tell\": \"$entity\"}')");
 		$one->wait_value("SELECT state->>'n' FROM shard_entity.kept WHERE entity_id = '$entity'", 11, "entity $entity to tell");
 	}
 	$one->server->crash_postmaster;

@@ -36,6 +36,11 @@ typedef struct Host
 	int n_undone;
 	int64 announced;
 	ShardSet set; /* as it was written last */
+	int n_inputs;
+	ShardItem inputs[MAX_ROWS];
+	int n_kept;
+	ShardItem kept[MAX_ROWS];
+	bool kept_again[MAX_ROWS];
 } Host;
 
 static inline void
@@ -252,12 +257,31 @@ host_write_set(void *context, const ShardRoute *route)
 	((Host *) context)->set = *route->set;
 }
 
+static inline void
+host_input(void *context, const ShardRoute *route pg_attribute_unused(), const ShardItem *item)
+{
+	Host *host = context;
+
+	host->inputs[host->n_inputs++] = *item;
+}
+
+static inline void
+host_keep(void *context, const ShardRoute *route, const ShardItem *item, bool again)
+{
+	Host *host = context;
+
+	host->kept_again[host->n_kept] = again;
+	host->kept[host->n_kept++] = *item;
+	host_unpark(context, route);
+}
+
 static const ShardRouteHost host_table = {
 	host_load,	   host_load_base,	  host_write_route, host_write_own, host_write_base,
 	host_discard,  host_next_rseq,	  host_last_rseq,	host_lane,		host_append,
 	host_park,	   host_first_parked, host_unpark,		host_collect,	host_take,
 	host_in_doubt, host_refused,	  host_announce,	host_want_home, host_started,
-	host_wrong,	   host_undone,		  host_is_over,		host_write_set,
+	host_wrong,	   host_undone,		  host_is_over,		host_write_set, host_input,
+	host_keep,
 };
 
 static inline ShardItem

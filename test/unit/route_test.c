@@ -462,10 +462,84 @@ test_set(void)
 	shard_route_destroy(routes);
 }
 
+/* A home of a shard with replicas, or one that is taken away: node 2 is the other one. */
+static void
+tell_set(ShardRoutes *routes, int32 node, int32 epoch, int64 n)
+{
+	ShardHomeRecord home = {.epoch = epoch,
+							.n_nodes = 2,
+							.nodes = {node, node == ME ? 2 : ME},
+							.want = 2};
+
+	shard_route_fact(routes, 1, 1, &home, n);
+}
+
+/* What such a home takes in of its own node has a stamp, and is kept until somebody says that the turn is released (Q30). */
+static void
+test_inputs(void)
+{
+	Host host = {.rseq = 6};
+	ShardRoutes *routes = shard_route_create(ME, &host_table, &host, 10);
+	ShardStamp stamp;
+
+	tell_local(routes, "a");
+	tell_set(routes, ME, 0, 1);
+	ok(strcmp(host.taken, "a") == 0, "what was parked is taken in");
+	is_int(host.n_kept, 1, "and kept,");
+	is_int(host.kept[0].stamp.seq, 7, "with a stamp");
+	ok(!host.kept_again[0], "of this turn");
+	tell_local(routes, "b");
+	is_int(host.n_inputs, 1, "a row of the log is told to the host");
+	is_int(host.inputs[0].stamp.seq, 8, "with the next number");
+	is_int(host.inputs[0].stamp.a, ME, "of this node");
+	shard_route_commit(routes);
+	stamp = host.inputs[0].stamp;
+	ok(shard_mark_committed(&shard_route_get(routes, 1, 1)->marks, stamp),
+	   "its mark is the shard's");
+	is_int(host.announced, 8, "and said");
+	tell_local(routes, "c");
+	shard_route_abort(routes);
+	stamp.seq = 9;
+	ok(!shard_mark_passed(&shard_route_get(routes, 1, 1)->marks, stamp),
+	   "a turn that is undone has taken nothing in");
+
+	/* Parked again by a former home, which is home once more: those that it has are kept, not taken in again. */
+	shard_route_hold(routes, true);
+	host.parked[0] = local("b");
+	host.parked[0].stamp = (ShardStamp){SHARD_PREFIX_NODE, ME, 2, 8};
+	host.parked[1] = local("d");
+	host.n_parked = 2;
+	shard_route_reload(routes, 1, 1);
+	ok(!shard_route_drain(routes), "before the admission nothing gets a number");
+	tell_local(routes, "e");
+	is_int(host.n_parked, 3, "so it waits");
+	shard_route_commit(routes);
+	shard_route_hold(routes, false);
+	tell_local(routes, "f");
+	is_int(host.n_parked, 4, "what comes behind waits behind it");
+	(void) shard_route_drain(routes);
+	ok(strcmp(host.taken, "abcdef") == 0, "in order, each once: %s", host.taken);
+	is_int(host.n_kept, 5, "parked ones are kept");
+	ok(host.kept_again[1] && !host.kept_again[2], "of the turns that have taken them in");
+	shard_route_commit(routes);
+	shard_route_destroy(routes);
+
+	/* A plain type's home gives no numbers. */
+	memset(&host, 0, sizeof(host));
+	routes = shard_route_create(ME, &host_table, &host, 10);
+	tell_local(routes, "a");
+	tell_home(routes, ME, 0, 0, 1);
+	tell_local(routes, "b");
+	is_int(host.rseq + host.n_inputs + host.n_kept, 0, "without replicas nothing is kept");
+	shard_route_commit(routes);
+	shard_route_destroy(routes);
+}
+
 int
 main(void)
 {
 	test_set();
+	test_inputs();
 	test_origin();
 	test_false_marks();
 	test_undone();

@@ -110,6 +110,17 @@ shard_mark_passed(const ShardMarks *marks, ShardStamp stamp)
 	return mark != NULL && stamp.seq <= mark->stamp.seq;
 }
 
+bool
+shard_mark_committed(const ShardMarks *marks, ShardStamp stamp)
+{
+	const ShardMark *mark;
+
+	if (stamp.kind == SHARD_PREFIX_NONE)
+		return false;
+	mark = find_mark(marks, &stamp);
+	return mark != NULL && stamp.seq <= mark->committed;
+}
+
 /*
  * A new mark for a prefix that has none, at its place. The array grows in the context that is current, which must
  * live as long as the shard's entry; it grows once per prefix, not per message.

@@ -53,6 +53,9 @@ extern void shard_mark_drop(ShardMarks *marks);
 /* Was an item with this stamp taken in? False for an item without a stamp. */
 extern bool shard_mark_passed(const ShardMarks *marks, ShardStamp stamp);
 
+/* The same, by a turn that has committed. */
+extern bool shard_mark_committed(const ShardMarks *marks, ShardStamp stamp);
+
 /*
  * Can a shard have that mark, with numbers given to nodes up to last_node? Its items come by its own lane (H7).
  */

@@ -196,21 +196,13 @@ park(ShardRoutes *routes, ShardRoute *route, const ShardItem *item)
 	note_parked(routes, route);
 }
 
-/* To the home's stream, with stamp and tag. A stamp that it has it keeps (X2). */
+/* To the home's stream, with stamp and tag. */
 static void
 append(ShardRoutes *routes, const ShardRoute *route, const ShardItem *item)
 {
 	ShardItem row = *item;
 
-	if (row.stamp.kind == SHARD_PREFIX_NONE)
-	{
-		int32 lane = routes->host->lane(routes->context, row.type_id, row.shard);
-
-		row.stamp.kind = SHARD_PREFIX_NODE;
-		row.stamp.a = routes->self;
-		row.stamp.b = lane;
-		row.stamp.seq = routes->host->next_rseq(routes->context, lane);
-	}
+	shard_route_give_stamp(routes, &row);
 	row.epoch = route->epoch;
 	routes->host->append(routes->context, route->node, &row);
 }
@@ -248,14 +240,20 @@ shard_route_local(ShardRoutes *routes, const ShardItem *item)
 			routes->host->want_home(routes->context, route);
 		park(routes, route, item);
 	}
-	else if (joins_parked(routes, route) || (routes->held && route->node != routes->self))
+	else if (joins_parked(routes, route) ||
+			 (routes->held && shard_route_is_numbered(routes, route)))
 		park(routes, route, item);
 	else if (route->node != routes->self)
 		append(routes, route, item);
-	else if (active_here(routes, route))
-		routes->host->take(routes->context, route, item);
-	else
+	else if (!active_here(routes, route))
 		park(routes, route, item);
+	else if (shard_route_stamps_inputs(routes, route))
+	{
+		touch(routes, route);
+		shard_route_take_input(routes, route, item);
+	}
+	else
+		routes->host->take(routes->context, route, item);
 }
 
 /* Does the home take rows of this tag? */
@@ -508,16 +506,6 @@ is_in_doubt(const ShardRoute *route, const ShardItem *item)
 		   item->epoch < Max(route->lost, route->doubt);
 }
 
-/* The home is here: has it taken in this one, before it came back to its origin? */
-static bool
-taken_before(const ShardRoute *route, const ShardItem *item)
-{
-#ifdef SHARD_MUTANT_OWN_QUEUE_WITHOUT_MARKS
-	return false;
-#endif
-	return shard_mark_passed(&route->marks, item->stamp);
-}
-
 static inline bool
 is_over(const ShardRoutes *routes)
 {
@@ -537,7 +525,8 @@ drain_route(ShardRoutes *routes, ShardRoute *route, int limit)
 	ShardItem item;
 	int moved = 0;
 
-	if (route->node == 0 || (here ? !active_here(routes, route) : routes->held))
+	if (route->node == 0 || (here && !active_here(routes, route)) ||
+		(routes->held && shard_route_is_numbered(routes, route)))
 		return 0;
 	for (;;)
 	{
@@ -549,16 +538,19 @@ drain_route(ShardRoutes *routes, ShardRoute *route, int limit)
 		if (moved == limit || (moved > 0 && is_over(routes)))
 			break;
 		touch(routes, route);
+		moved++;
 		if (item.stamp.kind == SHARD_PREFIX_NODE && item.stamp.seq <= route->done)
 			;
 		else if (is_in_doubt(route, &item))
 			host->in_doubt(context, route, &item);
 		else if (!here)
 			append(routes, route, &item);
-		else if (!taken_before(route, &item))
-			host->take(context, route, &item);
+		else
+		{
+			shard_route_take_parked(routes, route, &item);
+			continue;
+		}
 		host->unpark(context, route);
-		moved++;
 	}
 	note_parked(routes, route);
 	return moved;

@@ -151,6 +151,15 @@ typedef struct ShardRouteHost
 
 	/* Store the route's set; all zero: remove it. NULL: the host has no types with replicas. */
 	void (*write_set)(void *context, const ShardRoute *route);
+
+	/*
+	 * Of shards with replicas whose home is here (Q30); never called without sets. input: a message of this node has been
+	 * taken in, with the stamp that the item has got; its row is kept until the turn is released. keep: the first parked
+	 * message, in unpark's place: it stays, with the item's stamp, and is parked no more, until the turn is released that
+	 * has taken it in: again: a former one, which has committed, else this one.
+	 */
+	void (*input)(void *context, const ShardRoute *route, const ShardItem *item);
+	void (*keep)(void *context, const ShardRoute *route, const ShardItem *item, bool again);
 } ShardRouteHost;
 
 /* chunk: parked messages that one call moves at most (H4). */
@@ -182,9 +191,9 @@ extern void shard_route_each(ShardRoutes *routes, ShardRouteVisit visit, void *c
 extern void shard_route_each_touched(ShardRoutes *routes, ShardRouteVisit visit, void *context);
 
 /*
- * Between two transactions: this incarnation is not admitted yet (I4). Items for other nodes are parked
- * as they are, since a number drawn now might be one that another life of this database draws, too: its
- * home would drop the second item as a duplicate of the first. They go on with the first drain after
+ * Between two transactions: this incarnation is not admitted yet (I4). Items that get a number, those for other nodes and for
+ * shards with replicas (Q30), are parked as they are, since a number drawn now might be one that another life of this database
+ * draws, too: its home would drop the second item as a duplicate of the first. They go on with the first drain after
  * that.
  */
 extern void shard_route_hold(ShardRoutes *routes, bool held);
@@ -192,7 +201,7 @@ extern void shard_route_hold(ShardRoutes *routes, bool held);
 /* Start: a row of the inbox that the cursor has passed, or a saved mark, as an item with its tag. */
 extern void shard_route_rebuild(ShardRoutes *routes, const ShardItem *item);
 
-/* A message of this node that was not routed yet, in the order of the inbox (H1). */
+/* A message of this node that was not routed yet, in the order of the inbox (H1, Q30). */
 extern void shard_route_local(ShardRoutes *routes, const ShardItem *item);
 
 /* A message that came on a stream, in the order of the inbox (H2). */

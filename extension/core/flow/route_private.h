@@ -99,3 +99,34 @@ struct ShardRoutes
 	dlist_head touched; /* changed in the running transaction */
 	dlist_head drains;	/* have parked messages, or had them before an abort */
 };
+
+/* ---- route_input.c: what this node takes in of its own messages ---------------------------------- */
+
+/*
+ * Has what this node takes in for the shard a stamp (Q30)? Another home may lack the turn, and then gets the message from here.
+ */
+static inline bool
+shard_route_stamps_inputs(const ShardRoutes *routes, const ShardRoute *route)
+{
+#ifdef SHARD_MUTANT_INPUTS_WITHOUT_STAMPS
+	return false;
+#endif
+	return unlikely(route->set != NULL) && shard_route_role(route, routes->self) == SHARD_SET_HOME;
+}
+
+/* Does a message that goes to the route's home get a number, if it has none? */
+static inline bool
+shard_route_is_numbered(const ShardRoutes *routes, const ShardRoute *route)
+{
+	return route->node != routes->self || shard_route_stamps_inputs(routes, route);
+}
+
+/* The item gets the next number of this node and its lane. A stamp that it has it keeps (X2). */
+extern void shard_route_give_stamp(ShardRoutes *routes, ShardItem *item);
+
+/*
+ * The home is here, and active; the route is touched: a message of this node, if it is to have a stamp; and the first parked
+ * one, which is parked no more.
+ */
+extern void shard_route_take_input(ShardRoutes *routes, ShardRoute *route, const ShardItem *item);
+extern void shard_route_take_parked(ShardRoutes *routes, ShardRoute *route, ShardItem *item);

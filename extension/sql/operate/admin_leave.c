@@ -74,7 +74,7 @@ notice_dropped(void)
 	const char *counts = shard_command_list(
 		"SELECT format('%s of entity type \"%s\"', count(*), t.type_name)"
 		" FROM (SELECT h.type_id FROM shard.held h WHERE h.place <> 'start'"
-		" UNION ALL SELECT p.type_id FROM shard.parked p) m JOIN shard.type t USING (type_id)"
+		" UNION ALL SELECT p.type_id FROM shard.parked p WHERE p.turn IS NULL) m JOIN shard.type t USING (type_id)"
 		" WHERE t.mode = 'dropped' GROUP BY t.type_name ORDER BY t.type_name",
 		", ");
 

@@ -80,7 +80,7 @@ static const char *const waiting_queries[] = {
 	"SELECT type_id, shard, kind::int4, entity, payload, src_type, src_entity, mid_node, mid_seq "
 	"FROM shard.held_here ORDER BY seq, number",
 	"SELECT type_id, shard, kind::int4, entity, payload, src_type, src_entity, mid_node, mid_seq "
-	"FROM shard.parked ORDER BY rseq, arrival"};
+	"FROM shard.parked WHERE turn IS NULL ORDER BY rseq, arrival"};
 
 /* Copies of shards that do not live here, and what is left of a state that was given up: rows would become states. */
 static const char *const strangers =

@@ -42,10 +42,12 @@ PG_FUNCTION_INFO_V1(shard_drain);
 #define FIRST_NAP 1
 #define LONGEST_NAP 20
 
+/* With replicas a row's place in the stash says nothing of the log (Q34): its message's own number does, if that is of this node. */
 static ShardStatement waiting = {
-	"SELECT 1 WHERE EXISTS (SELECT FROM shard.held_here h JOIN shard.type t USING (type_id)"
-	" WHERE h.seq <= $1 AND t.mode = 'hosting' AND t.problem IS NULL)"
-	" OR EXISTS (SELECT FROM shard.parked p JOIN shard.type t USING (type_id) WHERE p.arrival <= $1)",
+	"SELECT 1 WHERE EXISTS (SELECT FROM shard.held_here h JOIN shard.type t USING (type_id) CROSS JOIN shard.node n"
+	" WHERE CASE WHEN (t.settings->>'replicas')::int4 > 0 AND h.mid_node = n.node_id THEN h.mid_seq ELSE h.seq END <= $1"
+	" AND t.mode = 'hosting' AND t.problem IS NULL)"
+	" OR EXISTS (SELECT FROM shard.parked p JOIN shard.type t USING (type_id) WHERE p.arrival <= $1 AND p.turn IS NULL)",
 	1,
 	{INT8OID}};
 

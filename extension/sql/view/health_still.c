@@ -146,7 +146,7 @@ static const ShardStatement ordered = {
 static const ShardStatement parked = {
 	"SELECT m.type_id, m.shard, t.type_name, m.entity, m.arrival, m.parked_at AS since"
 	" FROM (SELECT DISTINCT ON (p.type_id, p.shard) p.type_id, p.shard, p.entity, p.arrival, p.parked_at"
-	"       FROM shard.parked p ORDER BY p.type_id, p.shard, p.rseq, p.arrival) m"
+	"       FROM shard.parked p WHERE p.turn IS NULL ORDER BY p.type_id, p.shard, p.rseq, p.arrival) m"
 	" JOIN shard.type t ON t.type_id = m.type_id AND t.mode <> 'stopped'"
 	" JOIN shard.route r ON r.type_id = m.type_id AND r.shard = m.shard AND r.node <> 0"
 	" CROSS JOIN shard.node n"

@@ -130,6 +130,18 @@ put_columns(ReturnSetInfo *result, const ShardTurnRecord *record, int64 seq, con
 		put(result, record, seq, section, NULL, 0, string_of(column.name, column.name_len));
 }
 
+/* At the home alone: rows of the log, and their numbers. */
+static void
+put_inputs(ReturnSetInfo *result, const ShardTurnRecord *record, int64 seq)
+{
+	ShardReader items = record->inputs;
+	ShardTurnInput input = {0};
+
+	while (shard_turn_get_input(&items, &input))
+		put(result, record, seq, "inputs", NULL, 0,
+			psprintf(INT64_FORMAT " " INT64_FORMAT, input.seq, input.rseq));
+}
+
 static void (*const sections[SHARD_TURN_SECTIONS])(ReturnSetInfo *, const ShardTurnRecord *, int64,
 												   const char *, ShardReader *) = {
 	[SHARD_TURN_IMAGES] = put_image,   [SHARD_TURN_KEYS] = put_key,
@@ -157,6 +169,7 @@ put_record(const ShardTurnRecord *record, int64 seq, void *arg)
 			put(result, record, seq, known ? shard_turn_section_names[kind] : "unknown", NULL, 0,
 				NULL);
 	}
+	put_inputs(result, record, seq);
 	return true;
 }
 
