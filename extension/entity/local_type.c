@@ -24,7 +24,7 @@
  * Problems that are stored, and hold until the type's row is written: each goes on with the call that lets the type go on.
  * They are known again by their SQLSTATEs, which no other problem has: texts change.
  */
-#define STUCK_CODE SHARD_STUCK_CODE
+#define STUCK_CODE ERRCODE_QUERY_CANCELED
 #define CRASHED_CODE ERRCODE_EXTERNAL_ROUTINE_EXCEPTION
 
 #define STUCK_PROBLEM \
@@ -229,11 +229,11 @@ is_stuck(const ShardType *type)
 	ShardWorkerSlot *slot = shard_shmem_my_worker();
 	bool stored = type->problem_code == STUCK_CODE;
 
-	if (slot == NULL || slot->stuck_type != type->type_id)
+	if (slot == NULL || slot->stuck.type_id != type->type_id)
 		return stored;
 	if (stored)
-		slot->stuck_times = 0;
-	return stored || slot->stuck_times >= SHARD_STUCK_MOST;
+		slot->stuck.times = 0;
+	return stored || slot->stuck.times >= SHARD_STUCK_MOST;
 }
 
 /*

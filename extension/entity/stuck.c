@@ -10,8 +10,9 @@
  * that was what had to be ended, the number is a gap (D25).
  *
  * Where a handler tells a type of another owner, that type's extractors run in the handler's worker. If one has it ended, that
- * is counted to its own type, or whoever is replied to could have the type that replies suspended. A place in shared memory
- * counts for one type alone, the last: two that take turns are not found.
+ * is counted apart, to its own type, or whoever is replied to could have the type that replies suspended. That type is not
+ * suspended for it, since what else of it runs is not known to be bad. A place in shared memory counts for one type alone, the
+ * last: two that take turns are not found.
  */
 #include "postgres.h"
 
@@ -106,49 +107,51 @@ shard_stuck_number(const ShardRow *row)
 }
 
 static bool
-counts_in_row(const ShardWorkerSlot *slot, const ShardType *type)
+is_in_row(const ShardStuckCount *of, const ShardType *type)
 {
-	return slot->stuck_type == type->type_id &&
-		   !TimestampDifferenceExceeds(slot->stuck_at, GetCurrentTimestamp(), STUCK_ROW_MS);
+	return of->type_id == type->type_id &&
+		   !TimestampDifferenceExceeds(of->at, GetCurrentTimestamp(), STUCK_ROW_MS);
 }
 
 void
 shard_stuck_count(const ShardType *type)
 {
-	ShardWorkerSlot *slot = shard_shmem_my_worker();
+	ShardStuckCount *of = &shard_shmem_my_worker()->stuck;
 
 #ifndef SHARD_MUTANT_STUCK_GUEST_NOT_COUNTED
-	type = guest != NULL ? guest : type;
+	if (guest != NULL)
+	{
+		of = &shard_shmem_my_worker()->stuck_guest;
+		type = guest;
+	}
 #endif
-	if (!counts_in_row(slot, type))
-		slot->stuck_times = 0;
-	slot->stuck_type = type->type_id;
-	slot->stuck_times++;
-	slot->stuck_at = GetCurrentTimestamp();
+	if (!is_in_row(of, type))
+		of->times = 0;
+	of->type_id = type->type_id;
+	of->times++;
+	of->at = GetCurrentTimestamp();
 }
 
 void
-shard_stuck_guest_comes(const ShardType *type)
+shard_stuck_guest_comes(const ShardType *type, Oid owner)
 {
 	const ShardWorkerSlot *slot = shard_shmem_my_worker();
 
 	guest = NULL;
-	if (slot == NULL)
+	if (slot == NULL || type->owner == owner)
 		return;
-	if (type->problem_code == SHARD_STUCK_CODE ||
-		(slot->stuck_times >= SHARD_STUCK_MOST && counts_in_row(slot, type)))
+	if (slot->stuck_guest.times >= SHARD_STUCK_MOST && is_in_row(&slot->stuck_guest, type))
 		ereport(
 			ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 			 errmsg("extractors of entity type \"%s\" are not called from handlers now",
 					type->name),
 			 errdetail(
-				 "Code of the type could not be cancelled, or ended its region worker, %d times in a row.",
+				 "One could not be cancelled, or ended the region worker of a handler that tells the type, %d "
+				 "times in a row.",
 				 SHARD_STUCK_MOST),
-			 errhint(
-				 "Its owner has to mend it. It is called again when %d minutes have passed, or, if the type is "
-				 "suspended, when shard_start() is called for it.",
-				 STUCK_ROW_MS / (60 * 1000))));
+			 errhint("Its owner has to mend it. It is called again when %d minutes have passed.",
+					 STUCK_ROW_MS / (60 * 1000))));
 	guest = type;
 }
 

@@ -28,18 +28,17 @@ extern bool shard_stuck_was_fatal(const ShardRow *row);
 extern ShardStuckNumber shard_stuck_number(const ShardRow *row);
 
 /*
- * One more end for code of the type, of another one's if that is a guest now. After so many in a row, with no long time between,
- * the type is suspended (local_type.c), with this code, and is no guest any more.
+ * One more end for code of the type, which after so many in a row, with no long time between, is suspended (local_type.c); or, if a
+ * guest is here, for that one's, which is no guest any more then, for ten minutes.
  */
 #define SHARD_STUCK_MOST 3
-#define SHARD_STUCK_CODE ERRCODE_QUERY_CANCELED
 extern void shard_stuck_count(const ShardType *type);
 
 /*
- * Code of a type that the running handler tells comes, or has gone: its extractors. In sessions there is nothing to count. Error
- * 55000: it has had workers ended again and again.
+ * Code of a type that the running handler, of that owner, tells comes, or has gone: its extractors. Those of the owner's own types, and
+ * in sessions, are no guests. Error 55000: it has had workers ended again and again.
  */
-extern void shard_stuck_guest_comes(const ShardType *type);
+extern void shard_stuck_guest_comes(const ShardType *type, Oid owner);
 extern void shard_stuck_guest_goes(void);
 
 /* Which one is here; NULL: none. */

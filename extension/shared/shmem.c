@@ -161,8 +161,7 @@ init_database(ShardDatabase *db)
 
 		slot->ask_head = -1;
 		slot->stop_wanted = slot->no_room = false;
-		slot->stuck_type = slot->stuck_times = 0;
-		slot->stuck_at = 0;
+		slot->stuck = slot->stuck_guest = (ShardStuckCount){0};
 		slot->failures = 0;
 		slot->next_start = 0;
 		slot->pause = 0;

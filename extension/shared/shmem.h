@@ -75,6 +75,14 @@ typedef struct ShardLongCall
  */
 #define SHARD_AWAY_COUNTERS 64
 
+/* How often in a row workers of a slot had to end for code of a type, the last one that it was; the worker's alone. */
+typedef struct ShardStuckCount
+{
+	int32 type_id;
+	int times;
+	TimestampTz at; /* the last time */
+} ShardStuckCount;
+
 typedef struct ShardWorkerSlot
 {
 	slock_t mutex; /* guards the fields up to counters */
@@ -110,10 +118,9 @@ typedef struct ShardWorkerSlot
 	/* a worker here had to be ended in a batch handler: the next one begins carefully */
 	pg_atomic_uint32 batch_stuck;
 
-	/* a handler of this type had to be ended with its worker, stuck_times in a row; the worker's alone */
-	int32 stuck_type;
-	int stuck_times;
-	TimestampTz stuck_at; /* the last time */
+	/* code of a type had to be ended with its worker: its handlers and what is its own; its extractors, told by others' handlers */
+	ShardStuckCount stuck;
+	ShardStuckCount stuck_guest;
 
 	/* TimestampTz: when the turn began, 0: in none; and when it was last seen to begin another call, or began */
 	pg_atomic_uint64 turn_since;

@@ -200,6 +200,14 @@ check_buffer(ShardType *type, int32 shard, const char *entity, int entity_len, b
 						   "away; or raise buffer_size with shard_alter().")));
 }
 
+/* A handler on trial runs in a session. */
+static void
+guest_comes(const ShardExecution *execution, const ShardType *type)
+{
+	if (!execution->trial)
+		shard_stuck_guest_comes(type, execution->entity->local->type->owner);
+}
+
 /*
  * An extractor is another role's code: while it runs, the handler that tells or asks for a shard is not the one that
  * functions like shard_reply() act on.
@@ -212,7 +220,7 @@ shard_api_shard(ShardType *type, const char *entity, int entity_len)
 
 	if (execution == NULL || !OidIsValid(type->shard_id_extractor))
 		return shard_registry_shard_id(type, entity, entity_len);
-	shard_stuck_guest_comes(type);
+	guest_comes(execution, type);
 	shard_execution_set_current(NULL);
 	PG_TRY();
 	{
@@ -234,7 +242,7 @@ extract(ShardType *type, Jsonb *message, text **entity, Jsonb **payload)
 	ShardExecution *execution = shard_execution_current();
 
 	if (execution != NULL)
-		shard_stuck_guest_comes(type);
+		guest_comes(execution, type);
 	shard_execution_set_current(NULL);
 	PG_TRY();
 	{
